@@ -1,0 +1,33 @@
+"""Diagnosis without the spectral part on 1M nodes and 10M edges, beside building the CSR from the edge list."""
+
+import dataclasses
+
+import numpy as np
+import record
+
+from gpatcher.data.synthetic import rmat
+from gpatcher.diagnosis import diagnose
+from gpatcher.graph import Graph
+
+LIMIT = 3.0
+
+
+def main() -> None:
+    rows = []
+    diagnose(rmat(n=1000, m=5000), spectral=False)  # compile the kernels
+    for nodes, edges in ((250_000, 2_500_000), (500_000, 5_000_000), (1_000_000, 10_000_000)):
+        graph = rmat(n=nodes, m=edges)
+        source = np.repeat(np.arange(graph.n, dtype=np.int32), np.diff(graph.indptr))
+        order = np.random.default_rng(0).permutation(source.size)  # edges in no order, as files have them
+        pairs = (source[order], graph.indices[order])
+        build = record.timed(lambda p=pairs, g=graph: Graph.from_edge_index(p, y=g.y, num_nodes=g.n))
+        # a fresh object each time: what a graph derives, it keeps
+        fresh = iter([dataclasses.replace(graph) for _ in range(3)])
+        cost = record.timed(lambda f=fresh: diagnose(next(f), spectral=False))
+        rows.append({"nodes": nodes, "edges": edges, "build_s": build, "diagnose_s": cost, "ratio": cost / build})
+    record.write("diagnosis", rows)
+    print(f"bound: ratio at most {LIMIT}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Pages and figures: they read results and never compute them."""

@@ -1,0 +1,121 @@
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gpatcher.data import load_dataset
+from gpatcher.data.synthetic import csbm, rmat
+from gpatcher.diagnosis import diagnose
+from gpatcher.graph import Graph, InputError
+from gpatcher.report.diagnosis import write_diagnosis
+from gpatcher.report.page import Notes, write_page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+def open_page(browser, path):
+    """Open a page offline; return it with the requests it made and the errors it met."""
+    context = browser.new_context(offline=True, viewport={"width": 1180, "height": 900})
+    page = context.new_page()
+    requests, errors = [], []
+    page.on("request", lambda r: requests.append(r.url))
+    page.on("pageerror", lambda e: errors.append(str(e)))
+    page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
+    page.goto(Path(path).resolve().as_uri())
+    page.wait_for_selector(".figure .main-svg")
+    return page, [r for r in requests if not r.startswith(("file:", "data:", "blob:"))], errors
+
+
+PLOTS = [
+    "Heterophily of the nodes",
+    "Energy over the frequencies",
+    "Degrees",
+    "Class balance",
+    "Compatibility of the classes",
+]
+
+
+@pytest.mark.browser
+def test_diagnosis_page_in_a_browser(browser, tmp_path):
+    path = write_diagnosis(diagnose(csbm(phi=-0.8, n=300, features=8)), tmp_path / "r.html")
+    page, requests, errors = open_page(browser, path)
+    assert requests == []
+    assert errors == []
+    headings = page.locator("section.figure h2").all_inner_texts()
+    assert headings == PLOTS
+    assert page.locator("section.figure .main-svg").count() >= len(PLOTS)
+    # every plot has drawn something: bars, points or cells with a size
+    for figure in page.locator("section.figure").all():
+        marks = figure.locator(".bars path, .scatterlayer path, .heatmaplayer image")
+        assert marks.count() > 0
+        assert marks.first.bounding_box()["width"] > 0
+    assert page.locator("table").nth(1).locator("tbody tr").count() == 3
+    assert "fails on these numbers" in page.locator("main").inner_text()
+    # no plot runs out of its frame
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+@pytest.mark.browser
+def test_diagnosis_page_of_a_real_graph(browser, tmp_path, data_root):
+    path = write_diagnosis(diagnose(load_dataset("squirrel", data_root)), tmp_path / "r.html")
+    page, requests, errors = open_page(browser, path)
+    assert (requests, errors) == ([], [])
+    assert page.locator("h1").inner_text() == "Diagnosis of Squirrel"
+    assert "39.8%" in page.locator("main").inner_text()
+    assert page.locator("section.figure h2").all_inner_texts() == PLOTS
+
+
+def test_names_from_the_data_are_escaped(tmp_path):
+    graph = Graph.from_edge_index(
+        [[0, 1], [1, 0]], y=[0, 1], classes=["<script>alert(1)</script>", "b"], name="<b>x</b>"
+    )
+    text = write_diagnosis(diagnose(graph), tmp_path / "r.html").read_text()
+    assert "<b>x</b>" not in text
+    assert "<script>alert(1)</script>" not in text
+    assert "&lt;b&gt;x&lt;/b&gt;" in text
+
+
+def test_page_without_labels_has_what_can_be_said(tmp_path):
+    graph = rmat(n=500, m=1500)
+    bare = Graph(graph.indptr, graph.indices, name="bare")
+    text = write_diagnosis(diagnose(bare), tmp_path / "r.html").read_text()
+    assert "Degrees" in text
+    assert "Class balance" not in text
+    assert "not defined" in text
+
+
+def test_a_failed_write_leaves_the_old_page(tmp_path):
+    path = tmp_path / "r.html"
+    path.write_text("old")
+
+    class Broken:
+        def __str__(self):
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_page(path, "t", "s", [Notes("x", [Broken()])])
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["r.html"]
+    with pytest.raises(InputError, match="not a folder"):
+        write_page(tmp_path / "no" / "r.html", "t", "s", [])
