@@ -246,6 +246,15 @@ class Graph:
         rest = (self.indptr, self.indices, self.weights, self.y, self.node_ids)
         return features + sum(array.nbytes for array in rest if array is not None)
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """Sixteen hexadecimal digits of the undirected graph's structure and weights: the key of caches."""
+        digest = hashlib.sha256()
+        both = self.undirected()
+        for array in (both.indptr, both.indices.astype(np.int64), both.weights):
+            digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()[:16]
+
     def neighbours(self, v: int) -> IntArray:
         """Return the sorted neighbours of node v."""
         return self.indices[self.indptr[v] : self.indptr[v + 1]]

@@ -261,3 +261,160 @@ def draw_rmat(keys: Array, seed: np.uint64, start: int, n: int, levels: int, a: 
             v = 2 * v + (1 if (a <= r < ab or r >= abc) else 0)
         first, last = min(u, v), max(u, v)
         keys[e] = (first << 32) | last if first < last < n else 9223372036854775807
+
+
+@_jit
+def _comes_before(score: float, node: int, other_score: float, other_node: int) -> bool:
+    return score > other_score or (score == other_score and node < other_node)
+
+
+@_jit
+def _insert(score: float, node: int, scores: Array, nodes: Array, count: int) -> int:
+    """Insert a node into a list kept by falling score, then by rising id; return the new length."""
+    size = nodes.size
+    if count == size:
+        if not _comes_before(score, node, scores[size - 1], nodes[size - 1]):
+            return count
+        count -= 1
+    at = count
+    while at > 0 and _comes_before(score, node, scores[at - 1], nodes[at - 1]):
+        scores[at] = scores[at - 1]
+        nodes[at] = nodes[at - 1]
+        at -= 1
+    scores[at] = score
+    nodes[at] = node
+    return count + 1
+
+
+@_jit_parallel
+def top_of_rows(rows: Array, first: int, least: float, index: Array, score: Array) -> None:
+    """Write the patch of each row of scores: the ego node, then the others by falling score and rising id.
+
+    ``rows`` (b, n) are the scores of nodes first, first + 1, ...; ``index`` and ``score`` (b, p) come filled
+    with -1 and 0. A node whose score is at most ``least`` times the row's largest in size is left out.
+    """
+    for r in nb.prange(rows.shape[0]):
+        ego = first + r
+        largest = 0.0
+        for u in range(rows.shape[1]):
+            largest = max(largest, abs(rows[r, u]))
+        floor = least * largest
+        index[r, 0] = ego
+        score[r, 0] = rows[r, ego]
+        count = 0
+        for u in range(rows.shape[1]):
+            s = rows[r, u]
+            if u != ego and abs(s) > floor:
+                count = _insert(s, u, score[r, 1:], index[r, 1:], count)
+
+
+@_jit
+def _slot(keys: Array, node: int) -> int:
+    """Find a node's place in a table of open addresses whose size is a power of two."""
+    mask = keys.size - 1
+    at = np.int64((np.uint64(node) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(33)) & mask
+    while keys[at] != -1 and keys[at] != node:
+        at = (at + 1) & mask
+    return at  # type: ignore[return-value]  # an int in compiled code
+
+
+@_jit
+def push_ppr(
+    indptr: Array,
+    indices: Array,
+    weights: Array | None,
+    degree: Array,
+    sources: Array,
+    c: float,
+    eps: float,
+    index: Array,
+    score: Array,
+) -> None:
+    """Write the patches of the sources by personalised PageRank on the symmetric Ã, found by local pushes.
+
+    From a residual of 1 at the source v, each push moves (1 - c) of a node's residual to its estimate and
+    shares the rest among its neighbours, until no residual exceeds eps · degree. The estimate, plus what the
+    residual is sure to add, is a lower bound of the random walk's π_v; r_v[u] = π_v[u] sqrt(d_v / d_u) makes it
+    that of Ã, and only then are the largest taken. Cost and memory per source do not depend on n.
+
+    ``index`` and ``score`` (sources, p) come filled with -1 and 0; the source itself goes first.
+    """
+    size = 1024
+    keys = np.full(size, -1, np.int64)
+    estimate = np.zeros(size)
+    residual = np.zeros(size)
+    queued = np.zeros(size, np.bool_)
+    queue = np.empty(size, np.int64)  # nodes, not slots: slots move when the table grows
+    for s in range(sources.size):
+        v = sources[s]
+        used = 0
+        head = 0
+        waiting = 0
+        at = _slot(keys, v)
+        keys[at] = v
+        residual[at] = 1.0
+        used = 1
+        if degree[v] > 0:
+            queue[0] = v
+            queued[at] = True
+            waiting = 1
+        else:
+            estimate[at] = 1.0 - c
+            residual[at] = 0.0
+        while waiting > 0:
+            u = queue[head]
+            head = (head + 1) & (queue.size - 1)
+            waiting -= 1
+            at = _slot(keys, u)
+            queued[at] = False
+            mass = residual[at]
+            residual[at] = 0.0
+            estimate[at] += (1.0 - c) * mass
+            share = c * mass / degree[u]
+            for e in range(indptr[u], indptr[u + 1]):
+                w = indices[e]
+                at = _slot(keys, w)
+                if keys[at] == -1:
+                    if 2 * (used + 1) > keys.size:
+                        # grow: move every entry to its place in a table twice as large
+                        old_keys, old_estimate, old_residual, old_queued = keys, estimate, residual, queued
+                        grown = 2 * old_keys.size
+                        keys = np.full(grown, -1, np.int64)
+                        estimate = np.zeros(grown)
+                        residual = np.zeros(grown)
+                        queued = np.zeros(grown, np.bool_)
+                        for i in range(old_keys.size):
+                            if old_keys[i] != -1:
+                                at = _slot(keys, old_keys[i])
+                                keys[at] = old_keys[i]
+                                estimate[at] = old_estimate[i]
+                                residual[at] = old_residual[i]
+                                queued[at] = old_queued[i]
+                        longer = np.empty(grown, np.int64)
+                        for i in range(waiting):
+                            longer[i] = queue[(head + i) & (queue.size - 1)]
+                        queue = longer
+                        head = 0
+                        at = _slot(keys, w)
+                    keys[at] = w
+                    used += 1
+                residual[at] += share if weights is None else share * weights[e]
+                if not queued[at] and residual[at] > eps * degree[w]:
+                    queued[at] = True
+                    queue[(head + waiting) & (queue.size - 1)] = w
+                    waiting += 1
+        index[s, 0] = v
+        count = 0
+        for i in range(keys.size):
+            u = keys[i]
+            if u != -1:
+                mass = estimate[i] + (1.0 - c) * residual[i]
+                if u == v:
+                    score[s, 0] = mass
+                elif mass > 0:
+                    value = np.float32(mass * np.sqrt(degree[v] / degree[u]))
+                    count = _insert(value, u, score[s, 1:], index[s, 1:], count)
+                keys[i] = -1
+                estimate[i] = 0.0
+                residual[i] = 0.0
+                queued[i] = False

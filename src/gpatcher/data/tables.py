@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import difflib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,23 @@ def read_tables(
     )
     del numbers, weights
     return graph if directed else _both_ways(graph)
+
+
+def write_table(columns: Mapping[str, npt.ArrayLike], path: str | Path) -> Path:
+    """Write columns of equal length as .csv or .parquet, whole or not at all."""
+    path = Path(path)
+    kinds = {".csv": pa.csv.write_csv, ".parquet": pa.parquet.write_table, ".pq": pa.parquet.write_table}
+    if path.suffix.lower() not in kinds:
+        raise InputError(f"{path}: unknown kind of file; its name must end in {', '.join(kinds)}")
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"{path.parent} is not a folder; make it first or choose another place for {path.name}")
+    draft = path.with_name(f".{path.name}.partial")
+    try:
+        kinds[path.suffix.lower()](pa.table(dict(columns)), draft)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return path
 
 
 # ------------------------------------------------------------------------------------------ one file

@@ -1,0 +1,132 @@
+"""What a model sees of a node on its own: its features, optionally its row of the adjacency, as one table."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gpatcher.graph import Graph, InputError
+
+NORMS = ("none", "l1", "l2", "standard")
+_csr: Any = torch.sparse_csr_tensor  # its stub knows one of its forms only
+_SPARSE = 0.25  # features with a smaller share of non-zeros are worked with as a sparse matrix
+
+
+class FeatureTable:
+    """Rows of features, dense, memory-mapped or sparse, that can be multiplied by a weight.
+
+    Parameters
+    ----------
+    matrix : shape (n, d); an array, a memory-mapped one or a scipy CSR array
+    device : where products are made
+    """
+
+    def __init__(self, matrix: Any, device: torch.device | str = "cpu") -> None:
+        self.shape: tuple[int, int] = matrix.shape
+        self.device = torch.device(device)
+        self._dense: Any = None
+        self._sparse: Any = None
+        if sp.issparse(matrix):
+            self._sparse = sp.csr_array(matrix).astype(np.float32)
+            self._sparse.sort_indices()
+            self._whole = _SparseRows(self._sparse, self.device)
+        else:
+            self._dense = matrix
+
+    def linear(self, weight: Tensor, dropout: float = 0.0, rows: Tensor | None = None) -> Tensor:
+        """Return x[rows] · weight with entries of x dropped at random; shape (rows or n, h)."""
+        if self._sparse is not None:
+            part = self._whole if rows is None else _SparseRows(self._sparse[rows.cpu().numpy()], self.device)
+            return part.linear(weight, dropout)
+        x = self._dense if rows is None else self._dense[rows.cpu().numpy()]
+        x = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32)).to(self.device)
+        return F.dropout(x, dropout) @ weight
+
+
+class _SparseRows:
+    """A constant sparse matrix and its transpose, so that the gradient of S · w is one more sparse product."""
+
+    def __init__(self, matrix: Any, device: torch.device) -> None:
+        places = sp.csr_array(
+            (np.arange(matrix.nnz, dtype=np.int64), matrix.indices, matrix.indptr), shape=matrix.shape
+        )
+        turned = sp.csr_array(places.T)
+        self.shape = matrix.shape
+        self.values = torch.from_numpy(matrix.data).to(device)
+        self._turn = torch.from_numpy(turned.data).to(device)
+        self._forward = [torch.from_numpy(part.astype(np.int64)).to(device) for part in (matrix.indptr, matrix.indices)]
+        self._backward = [
+            torch.from_numpy(part.astype(np.int64)).to(device) for part in (turned.indptr, turned.indices)
+        ]
+
+    def linear(self, weight: Tensor, dropout: float) -> Tensor:
+        values = F.dropout(self.values, dropout) if dropout else self.values
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+            there = _csr(*self._forward, values, self.shape, check_invariants=False)
+            back = _csr(*self._backward, values[self._turn], self.shape[::-1], check_invariants=False)
+        product: Tensor = _Product.apply(weight, there, back)  # type: ignore[no-untyped-call]
+        return product
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, there: Tensor, back: Tensor) -> Tensor:
+        ctx.back = back
+        return there @ weight
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.back @ grad, None, None
+
+
+def node_features(
+    graph: Graph, normalise: str = "none", structure: bool = False, device: torch.device | str = "cpu"
+) -> FeatureTable:
+    """Build the table of features of a graph.
+
+    Parameters
+    ----------
+    normalise : each row divided by its sum of sizes (``l1``) or length (``l2``), or brought to mean 0 and
+        deviation 1 (``standard``, the LayerNorm of Algorithm 1 without its affine part), or left as it is
+    structure : append the node's rows of the adjacency, outgoing and incoming (once where the graph is undirected):
+        which nodes it is joined to becomes a feature, as in LINKX (Lim et al., 2021)
+    """
+    if normalise not in NORMS:
+        raise InputError(f"there is no normalisation {normalise!r}; there are {', '.join(NORMS)}")
+    x = graph.x
+    if x is None and not structure:
+        raise InputError(f"{graph.name} has no features; let the adjacency rows serve as such (structure=True)")
+    if x is not None:
+        x = _normalised(x, normalise)
+    if not structure:
+        return FeatureTable(x, device)
+    rows = [graph.adjacency(np.float32)]
+    if graph.is_directed:
+        rows.append(sp.csr_array(rows[0].T))
+    parts = rows if x is None else [sp.csr_array(x), *rows]
+    return FeatureTable(sp.csr_array(sp.hstack(parts)), device)
+
+
+def _normalised(x: Any, how: str) -> Any:
+    if not sp.issparse(x) and not isinstance(x, np.memmap) and how != "standard":
+        x = np.asarray(x, dtype=np.float32)
+        if np.count_nonzero(x) < _SPARSE * x.size:
+            x = sp.csr_array(x)
+    if how == "none":
+        return x
+    if how == "standard":
+        x = x.toarray() if sp.issparse(x) else np.asarray(x, dtype=np.float32)
+        deviation = x.std(axis=1, keepdims=True)
+        return (x - x.mean(axis=1, keepdims=True)) / np.where(deviation > 0, deviation, 1.0)
+    sizes = abs(x) if how == "l1" else x.multiply(x) if sp.issparse(x) else x * x
+    total = np.asarray(sizes.sum(axis=1), dtype=np.float32).ravel()
+    total = total if how == "l1" else np.sqrt(total)
+    scale = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
+    return sp.csr_array(sp.diags_array(scale) @ x) if sp.issparse(x) else x * scale[:, None]

@@ -1,0 +1,196 @@
+"""GPatcher (Algorithm 1) and Fast-GPatcher (Algorithm 2): encode, gather, mix, classify.
+
+The two differ only in where patches come from: a learnable `SpectralPatches`, or `FixedPatches` made once.
+Shapes: b nodes in a batch, p places in a patch, h hidden features, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gpatcher.features import FeatureTable
+from gpatcher.graph import InputError
+from gpatcher.patches import Patches, SpectralPatches
+
+PATHS = ("ego", "mean", "mixer")
+
+
+class FixedPatches(nn.Module):
+    """Patches made before training; nothing in them is learned."""
+
+    def __init__(self, patches: Patches) -> None:
+        super().__init__()
+        self.size = patches.size
+        self.register_buffer("index", torch.from_numpy(patches.index), persistent=False)
+        self.register_buffer("score", torch.from_numpy(patches.score), persistent=False)
+
+    index: Tensor
+    score: Tensor
+
+    def forward(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return index and score of these nodes."""
+        return self.index[nodes].long(), self.score[nodes]
+
+
+class MixerBlock(nn.Module):
+    """Mixing over the p places of a patch, before that (but for the first block) over its h features.
+
+    Algorithm 1 applies LayerNorm, MLP and σ in each of the two. The first feature mixing and the LayerNorm after it
+    treat every row on its own, so `GPatcher` runs them once per node before the gather, with the same result, and
+    before rows are scaled by their scores, which a LayerNorm would undo.
+    NOTE[DIFF] "across patches" in section 4.1 would mix different nodes' patches; Algorithm 1 mixes within one.
+    NOTE[DIFF] ``skip`` adds the input back, as in MLP-Mixer; Algorithm 1 writes none.
+    """
+
+    def __init__(self, size: int, dim: int, dropout: float, skip: bool, first: bool) -> None:
+        super().__init__()
+        self.skip = skip
+        self.channel_mlp = None if first else _mlp(dim, dropout)  # over features
+        self.channel_norm = None if first else nn.LayerNorm(dim)
+        self.token_mlp = _mlp(size, dropout)  # over places
+        self.token_norm = None if first else nn.LayerNorm(dim)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Mix patches, shape (b, p, h) in and out."""
+        if self.channel_mlp is not None and self.channel_norm is not None:
+            z = self._add(z, self.channel_mlp(self.channel_norm(z)))
+        rows = z if self.token_norm is None else self.token_norm(z)
+        return self._add(z, self.token_mlp(rows.transpose(1, 2)).transpose(1, 2))
+
+    def _add(self, z: Tensor, mixed: Tensor) -> Tensor:
+        return z + mixed if self.skip else F.gelu(mixed)
+
+
+def _mlp(dim: int, dropout: float) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.Dropout(dropout), nn.Linear(dim, dim))
+
+
+class PatchMixer(nn.Module):
+    """The blocks of Algorithm 1, lines 6 to 8, and the mean over the places of a patch that are taken."""
+
+    def __init__(self, size: int, dim: int, layers: int = 2, dropout: float = 0.5, skip: bool = True) -> None:
+        super().__init__()
+        if layers < 1:
+            raise InputError(f"layers must be at least 1, got {layers}")
+        self.blocks = nn.Sequential(*(MixerBlock(size, dim, dropout, skip, first=i == 0) for i in range(layers)))
+        self.norm = nn.LayerNorm(dim)
+
+    def forward(self, z: Tensor, there: Tensor) -> Tensor:
+        """Mix patches (b, p, h) of which ``there`` (b, p) are real; return (b, h)."""
+        mixed = self.blocks(z) * there[..., None]
+        out: Tensor = self.norm(mixed.sum(1) / there.sum(1, keepdim=True).clamp_min(1.0))
+        return out
+
+
+class GPatcher(nn.Module):
+    """The whole model.
+
+    Each node is encoded once, x → h; the batch's patches are gathered from that, so [n, p, d] never exists. Rows are
+    scaled by their scores, which is how the loss reaches the filter.
+
+    NOTE[DIFF] the classifier sees up to three things side by side: the node itself (``ego``), the score-weighted mean
+    of its patch (``mean``) and the mixed patch (``mixer``). The paper's plain reading is the mixer alone. Under
+    heterophily a node is unlike its patch and must not drown in it; with few labels the mean generalises where the
+    mixer overfits.
+
+    Parameters
+    ----------
+    patches : where patches come from
+    features, classes : d and C
+    hidden : h of the encoder
+    mixer_hidden : width of the mixer; by default h
+    layers, dropout, skip : of the mixer
+    input_dropout : share of the input features dropped
+    paths : what reaches the classifier, some of `PATHS`
+    ego_gate, mixer_gate : fixed factors that hold these paths back, and so slow their learning
+    mean_ego : whether the node itself is part of the mean
+    head_layers : 1 for a linear classifier, 2 for an MLP as Algorithm 1 has it
+    """
+
+    def __init__(
+        self,
+        patches: FixedPatches | SpectralPatches,
+        features: int,
+        classes: int,
+        *,
+        hidden: int = 64,
+        mixer_hidden: int | None = None,
+        layers: int = 2,
+        dropout: float = 0.5,
+        input_dropout: float = 0.5,
+        paths: Sequence[str] = PATHS,
+        ego_gate: float = 1.0,
+        mixer_gate: float = 1.0,
+        mean_ego: bool = False,
+        skip: bool = True,
+        head_layers: int = 1,
+    ) -> None:
+        super().__init__()
+        unknown = [path for path in paths if path not in PATHS]
+        if unknown or not paths:
+            raise InputError(f"paths must be some of {', '.join(PATHS)}, got {', '.join(paths) or 'none'}")
+        self.patches = patches
+        self.paths, self.mean_ego = tuple(paths), mean_ego
+        self.gates = {"ego": ego_gate, "mean": 1.0, "mixer": mixer_gate}
+        self.dropout, self.input_dropout = dropout, input_dropout
+        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(features, hidden)))
+        self.bias = nn.Parameter(torch.zeros(hidden))
+        width = {"ego": hidden, "mean": hidden, "mixer": mixer_hidden or hidden}
+        if "mixer" in paths:
+            narrow = nn.Linear(hidden, width["mixer"]) if width["mixer"] != hidden else nn.Identity()
+            self.rows = nn.Sequential(narrow, nn.LayerNorm(width["mixer"]))  # per node, before the gather
+            self.mixer = PatchMixer(patches.size, width["mixer"], layers, dropout, skip)
+        readout = sum(width[path] for path in self.paths)
+        if head_layers == 1:
+            self.classifier: nn.Module = nn.Linear(readout, classes)
+        elif head_layers == 2:
+            head = (nn.Linear(readout, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, classes))
+            self.classifier = nn.Sequential(*head)
+        else:
+            raise InputError(f"head_layers must be 1 or 2, got {head_layers}")
+
+    def forward(self, x: FeatureTable, nodes: Tensor) -> Tensor:
+        """Return the logits of these nodes, shape (b, C)."""
+        index, score = self.patches(nodes)
+        there = (index >= 0).to(score.dtype)
+        index = index.clamp_min(0)
+        if index.numel() < x.shape[0]:  # a small batch: encode only those it meets
+            met, index = torch.unique(index, return_inverse=True)
+            h = self.encode(x, met)
+        else:
+            h = self.encode(x)
+        parts = {"ego": h[index[:, 0]]}
+        if "mean" in self.paths:
+            weight = score if self.mean_ego else torch.cat([torch.zeros_like(score[:, :1]), score[:, 1:]], 1)
+            weight = weight / weight.abs().sum(1, keepdim=True).clamp_min(1e-9)
+            parts["mean"] = torch.bmm(weight[:, None], F.embedding(index, h)).squeeze(1)
+        if "mixer" in self.paths:
+            # scores of size 1 on average, whatever their scale
+            scale = score * there.sum(1, keepdim=True) / score.abs().sum(1, keepdim=True).clamp_min(1e-9)
+            parts["mixer"] = self.mixer(F.embedding(index, self.rows(h)) * scale[..., None], there)
+        readout = torch.cat([self.gates[path] * parts[path] for path in self.paths], 1)
+        logits: Tensor = self.classifier(F.dropout(readout, self.dropout, self.training))
+        return logits
+
+    def encode(self, x: FeatureTable, rows: Tensor | None = None) -> Tensor:
+        """Return the representation of each node (of ``rows``), the first feature mixing; shape (n, h)."""
+        z = x.linear(self.weight, self.input_dropout if self.training else 0.0, rows) + self.bias
+        return F.dropout(F.relu(z), self.dropout, self.training)
+
+    def renew(self) -> None:
+        """Let the selection follow the filter's weights; nothing where patches are fixed."""
+        if isinstance(self.patches, SpectralPatches):
+            self.patches.renew()
+
+    def parameter_groups(self, lr: float, weight_decay: float, filter_lr: float) -> list[dict[str, object]]:
+        """Return the filter's weights apart: their own learning rate, and no decay towards a filter of zero."""
+        chosen = {id(p) for p in self.patches.parameters()}
+        rest = [p for p in self.parameters() if id(p) not in chosen]
+        groups: list[dict[str, object]] = [{"params": rest, "lr": lr, "weight_decay": weight_decay}]
+        if chosen:
+            groups.append({"params": list(self.patches.parameters()), "lr": lr * filter_lr, "weight_decay": 0.0})
+        return groups

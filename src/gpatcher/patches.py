@@ -1,0 +1,325 @@
+"""Patches: for each node, itself and the nodes most relevant to it, in order.
+
+Fixed extractors make `Patches` once. `SpectralPatches` is the learnable one: the scores carry the gradient to the
+filter's weights, and `renew` lets the selection follow them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gpatcher import kernels
+from gpatcher.filters import Adaptive, Bandpass, Heat, LearnableFilter, Polynomial, Shared, response
+from gpatcher.graph import FloatArray, Graph, InputError, IntArray
+from gpatcher.spectrum import Spectrum, cache_folder, eigenpairs
+
+_REACHED = 1e-6  # a score below this share of the row's largest is rounding: the node is not reached
+_BLOCK = 1024  # rows of R made at a time
+_ALL_NODES = 512  # up to here every node is a candidate
+
+
+@dataclass(frozen=True, eq=False)
+class Patches:
+    """The patch of every node.
+
+    Parameters
+    ----------
+    index : int32, shape (n, p); the node itself, then others by falling score and rising id, then -1
+    score : float32, shape (n, p); 0 where index is -1
+    """
+
+    index: IntArray
+    score: FloatArray
+
+    @property
+    def size(self) -> int:
+        """Number of places in a patch, p."""
+        return int(self.index.shape[1])
+
+    def __getitem__(self, nodes: Any) -> Patches:
+        return Patches(self.index[nodes], self.score[nodes])
+
+
+def _check_size(size: int) -> int:
+    if size != int(size) or size < 1:
+        raise InputError(f"the patch size must be a whole number of at least 1, got {size}")
+    return int(size)
+
+
+def _empty(rows: int, size: int) -> Patches:
+    return Patches(np.full((rows, size), -1, np.int32), np.zeros((rows, size), np.float32))
+
+
+# -------------------------------------------------------------------------------------- with eigenvectors
+
+
+def spectral_patches(spectrum: Spectrum, g: FloatArray, size: int) -> Patches:
+    """Take the top of each row of R = U g(Λ) Uᵀ (Eq. 5 and 6), a block of rows at a time.
+
+    NOTE[DIFF] the node itself always comes first, whatever its score: the sum of Eq. 5 starts at k = 1, so nothing
+    else would put it there, and the appendix has a patch hold "a node and its top p".
+    """
+    patches = _empty(len(spectrum.values), _check_size(size))
+    scaled = spectrum.vectors * g.astype(spectrum.vectors.dtype)
+    for start in range(0, len(scaled), _BLOCK):
+        rows = scaled[start : start + _BLOCK] @ spectrum.vectors.T
+        part = slice(start, start + len(rows))
+        kernels.top_of_rows(rows, start, _REACHED, patches.index[part], patches.score[part])
+    return patches
+
+
+@dataclass(frozen=True, eq=False)
+class PairProducts:
+    """For candidates u around each node v, the entries of φ_f(Ã): T[v, u, f] = Σ_i φ_f(λ_i) U_vi U_ui.
+
+    A filter's score of a pair is T[v, u] · coefficients(w): exact, and thousands of times cheaper than R.
+    Made once per graph and kind of filter; every training run can share it.
+
+    Parameters
+    ----------
+    around : int32, shape (n, candidates); the node itself first, -1 where there are no more
+    products : float32, shape (n, candidates, F)
+    """
+
+    around: Tensor
+    products: Tensor
+
+    @classmethod
+    def build(cls, spectrum: Spectrum, filter: LearnableFilter, candidates: int) -> PairProducts:
+        """Choose candidates and make their products.
+
+        Half of the candidates are the top of each row by the filter as it is, half by a wide PageRank; in a graph
+        of up to 512 nodes every node is one.
+        """
+        n = len(spectrum.values)
+        g = response(filter, spectrum.values)
+        around = _candidates(spectrum, g, n if n <= _ALL_NODES else min(candidates, n))
+        values = torch.from_numpy(np.ascontiguousarray(spectrum.values))
+        with torch.no_grad():
+            basis = filter.basis(values).numpy()
+        return cls(torch.from_numpy(around), torch.from_numpy(pair_products(spectrum, around, basis)))
+
+
+class SpectralPatches(nn.Module):
+    """The learnable extractor: a filter's weights decide, by way of the scores, who is in a patch and how it counts.
+
+    Parameters
+    ----------
+    pairs : candidates and their products
+    filter : the learnable filter; its weights are this module's parameters
+    size : p
+    """
+
+    def __init__(self, pairs: PairProducts, filter: LearnableFilter, size: int) -> None:
+        super().__init__()
+        self.size = _check_size(size)
+        self.filter = filter
+        n, candidates = pairs.around.shape
+        self.register_buffer("around", pairs.around, persistent=False)
+        self.register_buffer("products", pairs.products, persistent=False)
+        self.register_buffer("selected", torch.zeros(n, min(self.size, candidates), dtype=torch.int32))
+        self.renew()
+
+    around: Tensor  # (n, candidates)
+    products: Tensor  # (n, candidates, F)
+    selected: Tensor  # (n, p) positions among the candidates
+
+    @torch.no_grad()
+    def renew(self) -> None:
+        """Select anew, by the current weights: the node itself, then the candidates by falling score."""
+        score = self.products @ self.filter.coefficients()
+        floor = _REACHED * score.abs().amax(1, keepdim=True)
+        score = torch.where((score.abs() > floor) & (self.around >= 0), score, -torch.inf)
+        score[:, 0] = torch.inf  # the node itself
+        # candidates are in no order of id: sort them by id first, then by score, keeping that order among equals
+        by_id = self.around.argsort(dim=1, stable=True)
+        order = by_id.gather(1, score.gather(1, by_id).argsort(dim=1, descending=True, stable=True))
+        self.selected.copy_(order[:, : self.selected.shape[1]])
+
+    def forward(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return index (b, p), -1 where a patch runs short, and score (b, p) of these nodes."""
+        picked = self.selected[nodes].long()
+        index = self.around[nodes].gather(1, picked)
+        score = self.products[nodes[:, None], picked] @ self.filter.coefficients()
+        # a candidate that the filter does not reach is no member
+        size = score.detach().abs()
+        there = (index >= 0) & (size > _REACHED * size.amax(1, keepdim=True))
+        there[:, 0] = True
+        index, score = torch.where(there, index, -1).long(), torch.where(there, score, 0.0)
+        short = self.size - index.shape[1]  # a graph of fewer than p nodes
+        return F.pad(index, (0, short), value=-1), F.pad(score, (0, short))
+
+    @torch.no_grad()
+    def patches(self) -> Patches:
+        """Return the current patches of all nodes."""
+        index, score = self(torch.arange(len(self.around)))
+        return Patches(index.numpy().astype(np.int32), score.numpy())
+
+
+def _candidates(spectrum: Spectrum, g: FloatArray, count: int) -> IntArray:
+    """Return the ids of the candidates of each node, itself first, -1 where they run short; shape (n, count)."""
+    near = spectral_patches(spectrum, g, (count + 1) // 2).index
+    wide = spectral_patches(spectrum, response(Polynomial(K=20, c=0.9), spectrum.values), count).index
+    for start in range(0, len(wide), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        wide[part][(wide[part, :, None] == near[part, None]).any(2)] = -1
+    # what is left of the wide ones moves up in its order
+    order = np.argsort(wide < 0, axis=1, kind="stable")
+    rest = np.take_along_axis(wide, order, 1)[:, : count - near.shape[1]]
+    return np.ascontiguousarray(np.hstack([near, rest]))
+
+
+def pair_products(spectrum: Spectrum, around: IntArray, basis: FloatArray) -> FloatArray:
+    """Return T[v, j, f] = Σ_i φ_f(λ_i) U_vi U_ui for u = around[v, j]; shape (n, candidates, F).
+
+    It holds entries of the matrices φ_f(Ã), so it does not depend on the choice of the eigenvectors.
+    """
+    n, width = around.shape
+    vectors = torch.from_numpy(np.ascontiguousarray(spectrum.vectors))
+    phi = torch.from_numpy(np.ascontiguousarray(basis)).to(vectors.dtype)
+    index = torch.from_numpy(around).long()
+    out = torch.zeros(n, width, phi.shape[1], dtype=torch.float32)
+    step = max(1, (1 << 24) // (width * n))  # about 64 MB of products at a time
+    for start in range(0, n, step):
+        ids = index[start : start + step]
+        pairs = vectors[ids.clamp_min(0)] * vectors[start : start + step, None]
+        out[start : start + step] = (pairs @ phi).float() * (ids >= 0)[..., None]
+    return out.numpy()
+
+
+# ----------------------------------------------------------------------------------- without eigenvectors
+
+
+def push_patches(
+    graph: Graph,
+    size: int,
+    c: float = 0.5,
+    eps: float = 1e-5,
+    self_loops: bool = False,
+    nodes: IntArray | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Patches:
+    """Take the top of r_v = (1 - c)(I - cÃ)^-1 e_v (Eq. 8 to 10, Fast-GPatcher) by local push.
+
+    The error of a score is at most eps · sqrt(d_v d_u). A node that the walk does not reach is in no patch.
+
+    Parameters
+    ----------
+    nodes : the nodes whose patches are wanted; all by default
+    progress : called with nodes done and nodes in all
+    """
+    size = _check_size(size)
+    if not 0 < c < 1:
+        raise InputError(f"c must lie in (0, 1), got {c}")
+    if not 0 < eps < 1:
+        raise InputError(f"eps must lie in (0, 1), got {eps}")
+    indptr, indices, weights, degree = _walk(graph, self_loops)
+    sources = np.arange(graph.n) if nodes is None else np.asarray(nodes, np.int64)
+    patches = _empty(len(sources), size)
+
+    def work(part: slice) -> int:
+        kernels.push_ppr(
+            indptr, indices, weights, degree, sources[part], c, eps, patches.index[part], patches.score[part]
+        )
+        return int(part.stop - part.start)
+
+    done = 0
+    for count in _over_threads(work, len(sources)):
+        done += count
+        if progress is not None:
+            progress(done, len(sources))
+    return patches
+
+
+def _walk(graph: Graph, self_loops: bool) -> tuple[IntArray, IntArray, FloatArray | None, FloatArray]:
+    """Return the adjacency that Ã is made of, as CSR arrays, and its degrees."""
+    both = graph.undirected()
+    if graph.self_loops or self_loops:
+        matrix = both.adjacency().copy()
+        if graph.self_loops:
+            kernels.clear_diagonal(matrix.indptr, matrix.indices, matrix.data)
+            matrix.eliminate_zeros()
+        if self_loops:
+            import scipy.sparse as sp
+
+            matrix = sp.csr_array(matrix + sp.eye_array(graph.n))
+        return matrix.indptr.astype(np.int64), matrix.indices, matrix.data, np.asarray(matrix.sum(axis=1))
+    return both.indptr, both.indices, both.weights, both.degrees()
+
+
+def _over_threads(work: Callable[[slice], int], total: int, block: int = 256) -> Iterator[int]:
+    """Run blocks of nodes on all cores; the kernels release the interpreter's lock."""
+    parts = [slice(start, min(start + block, total)) for start in range(0, total, block)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield from pool.map(work, parts)
+
+
+# ------------------------------------------------------------------------------------------ by one name
+
+# the learnable filters: K, c -> module; the fixed ones: K -> response
+LEARNABLE: dict[str, Callable[[int, float], LearnableFilter]] = {
+    "heterophily-aware": lambda K, c: Adaptive(K=K, c=c),
+    "polynomial": lambda K, c: Polynomial(K=K, c=c),
+    "shared": lambda K, c: Shared(K=K),
+}
+FIXED: dict[str, Callable[[int], Heat | Bandpass]] = {"heat": lambda K: Heat(K=K), "bandpass": lambda K: Bandpass(K=K)}
+EXTRACTORS = (*LEARNABLE, *FIXED, "ppr")
+
+
+def check_extractor(name: str) -> str:
+    """Return the name of an extractor, or an error that lists them."""
+    if name not in EXTRACTORS:
+        raise InputError(f"there is no extractor {name!r}; there are {', '.join(EXTRACTORS)}")
+    return name
+
+
+def graph_spectrum(graph: Graph, self_loops: bool = False, memory: int | None = None) -> Spectrum:
+    """Return the eigenpairs in single precision, from the cache where they are kept."""
+    cache = cache_folder() if graph.n >= 1000 else None
+    return eigenpairs(graph, self_loops, np.float32, memory=memory, cache=cache)
+
+
+def extract_patches(
+    graph: Graph,
+    method: str = "ppr",
+    size: int = 32,
+    *,
+    K: int = 10,
+    c: float = 0.5,
+    eps: float = 1e-5,
+    self_loops: bool = False,
+    memory: int | None = None,
+) -> Patches:
+    """Extract the patch of every node; a learnable filter is taken as it starts, before any training.
+
+    Parameters
+    ----------
+    method : one of `EXTRACTORS`
+    size : p, the node itself included
+    K : number of powers, or of times or windows
+    c, eps : of personalised PageRank; a learnable filter starts as PageRank with this c
+    self_loops : add one to every node
+    memory : bytes that eigenvectors may take
+
+    Examples
+    --------
+    >>> path = Graph.from_edge_index([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> extract_patches(path, method="ppr", size=2).index
+    array([[0, 1],
+           [1, 0],
+           [2, 1]], dtype=int32)
+    """
+    if check_extractor(method) == "ppr":
+        return push_patches(graph, size, c, eps, self_loops)
+    spectrum = graph_spectrum(graph, self_loops, memory)
+    kind = LEARNABLE[method](K, c) if method in LEARNABLE else FIXED[method](K)
+    return spectral_patches(spectrum, response(kind, spectrum.values), size)
