@@ -19,7 +19,15 @@ STAGES = [
     ["gpatcher.spectrum"],
     ["gpatcher.theory"],
     ["gpatcher.diagnosis"],
+    ["gpatcher.filters"],
+    ["gpatcher.patches", "gpatcher.features"],
+    ["gpatcher.model"],
+    ["gpatcher.training"],
+    ["gpatcher.records", "gpatcher.presets"],
+    ["gpatcher.estimator"],
     ["gpatcher.report"],
+    ["gpatcher.bench"],
+    ["gpatcher.experiment"],
     ["gpatcher.cli"],
 ]
 

@@ -26,7 +26,6 @@ from gpatcher.records import append_record, read_records
 
 LOG = Path("results/search.jsonl")
 PRESETS = Path("src/gpatcher/presets.json")
-FIRST, SECOND = 3, 3  # splits of the first round; configurations of the second
 SMALL = 500  # nodes up to which the first round has all splits: one node more or less is a whole point there
 
 LEAN = {"paths": ["ego", "mean"]}
@@ -73,7 +72,9 @@ def validate(graph: Graph, model: str, config: dict[str, object], count: int, pr
     return found
 
 
-def search(graph: Graph, name: str, model: str, space: list[dict[str, object]]) -> list[dict[str, object]]:
+def search(
+    graph: Graph, name: str, model: str, space: list[dict[str, object]], few: int, best: int
+) -> list[dict[str, object]]:
     """Run both rounds for one model on one data set; return the configurations, best of the first round first.
 
     What the log has already is not run again.
@@ -96,9 +97,9 @@ def search(graph: Graph, name: str, model: str, space: list[dict[str, object]]) 
             print(f"{name} {model} {count} {np.mean(logged[key]):.4f} {json.dumps(config)}", flush=True)
         return float(np.mean(logged[key]))
 
-    first = whole if graph.n <= SMALL else FIRST
+    first = whole if graph.n <= SMALL else few
     ranked = sorted(space, key=lambda config: -run(config, first))
-    for config in ranked[:SECOND]:
+    for config in ranked[:best]:
         run(config, whole)
     return ranked
 
@@ -124,6 +125,8 @@ def winners() -> dict[str, dict[str, dict[str, object]]]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("datasets", nargs="*")
+    parser.add_argument("--few", type=int, default=3, help="splits of the first round")
+    parser.add_argument("--best", type=int, default=3, help="configurations of the second round")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--write", action="store_true", help="write the winners into the package")
     options = parser.parse_args()
@@ -134,9 +137,9 @@ if __name__ == "__main__":
         graph = load_dataset(dataset)
         blind = [replace(split, test=np.empty(0, np.int64)) for split in graph.splits]
         graph = graph.with_splits([Split(s.train, s.val, s.test) for s in blind])
-        ranked = search(graph, canonical_key(dataset), "fast", SPACE)
+        ranked = search(graph, canonical_key(dataset), "fast", SPACE, options.few, options.best)
         learned = [{**config, "filter_lr": rate} for config in ranked[:2] for rate in FILTER_LR]
-        search(graph, canonical_key(dataset), "gpatcher", learned)
+        search(graph, canonical_key(dataset), "gpatcher", learned, options.few, options.best)
     if options.write:
         PRESETS.write_text(json.dumps(winners(), indent=1) + "\n")
         print(json.dumps(winners(), indent=1))

@@ -7,30 +7,49 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpatcher.data import load_dataset, load_graph
+    from gpatcher.data import load_dataset, load_graph, read_tables
     from gpatcher.diagnosis import Diagnosis, diagnose
+    from gpatcher.estimator import GPatcherClassifier
     from gpatcher.graph import Graph, InputError, InputWarning, Split
+    from gpatcher.model import FixedPatches, GPatcher, PatchMixer
+    from gpatcher.patches import Patches, SpectralPatches, extract_patches
 
 _HOME = {
     "Diagnosis": "gpatcher.diagnosis",
+    "FixedPatches": "gpatcher.model",
+    "GPatcher": "gpatcher.model",
+    "GPatcherClassifier": "gpatcher.estimator",
     "Graph": "gpatcher.graph",
     "InputError": "gpatcher.graph",
     "InputWarning": "gpatcher.graph",
+    "PatchMixer": "gpatcher.model",
+    "Patches": "gpatcher.patches",
+    "SpectralPatches": "gpatcher.patches",
     "Split": "gpatcher.graph",
     "diagnose": "gpatcher.diagnosis",
+    "extract_patches": "gpatcher.patches",
     "load_dataset": "gpatcher.data",
     "load_graph": "gpatcher.data",
+    "read_tables": "gpatcher.data",
 }
 
 __all__ = [
     "Diagnosis",
+    "FixedPatches",
+    "GPatcher",
+    "GPatcherClassifier",
     "Graph",
     "InputError",
     "InputWarning",
+    "PatchMixer",
+    "Patches",
+    "SpectralPatches",
     "Split",
     "diagnose",
+    "extract_patches",
     "load_dataset",
     "load_graph",
+    "read_tables",
 ]
 __version__ = "0.1.0"
 

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpatcher import __version__
 from gpatcher.data.splits import stratified_split
 from gpatcher.features import FeatureTable, node_features
-from gpatcher.filters import Adaptive, LearnableFilter, Polynomial, Shared, ppr_response, response
+from gpatcher.filters import LearnableFilter, ppr_response, response
 from gpatcher.graph import FloatArray, Graph, InputError, IntArray, Split
 from gpatcher.model import PATHS, FixedPatches, GPatcher
 from gpatcher.patches import (
@@ -83,7 +83,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     filters : K, number of powers of the filter
     c, eps : of personalised PageRank, with which learnable filters start
     self_loops : of the normalised adjacency
-    sigma : activation inside the filter's sum: none, tanh or relu
+    sigma : activation inside the sum of the heterophily-aware filter: none, tanh or relu
     candidates : nodes that may enter a patch, as a multiple of patch_size
     hidden, mixer_hidden, layers, dropout, input_dropout, skip : of encoder and mixer
     paths : what reaches the classifier: some of ego, mean, mixer
@@ -260,9 +260,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _filter(self) -> LearnableFilter:
-        if self.extractor == "heterophily-aware":
-            return Adaptive(K=self.filters, c=self.c, sigma=self.sigma)
-        return Polynomial(K=self.filters, c=self.c) if self.extractor == "polynomial" else Shared(K=self.filters)
+        return LEARNABLE[self.extractor](self.filters, self.c, self.sigma)
 
     def _build(self, graph: Graph, prepared: Prepared) -> GPatcher:
         patches: FixedPatches | SpectralPatches

@@ -64,12 +64,11 @@ def run_splits(
         raise InputError(f"unknown parameter: {error}") from None
     runs = plan_runs(graph, splits, seed)
     out.mkdir(parents=True, exist_ok=True)
-    path, checkpoint = out / "records.jsonl", out / "checkpoint.safetensors"
+    path = out / "records.jsonl"
     config = {k: v for k, v in classifier.get_params().items() if k not in ("seed", "memory", "device")}
     key = config_hash(config)
-    finished = {(r["split"], r["seed"]): r for r in read_records(path) if r["config_hash"] == key} if resume else {}
-    if not resume:
-        checkpoint.unlink(missing_ok=True)
+    mine = [r for r in read_records(path) if (r["dataset"], r["config_hash"]) == (graph.name, key)]
+    finished = {(r["split"], r["seed"]): r for r in mine} if resume else {}
 
     done: list[Record] = []
     prepared = None
@@ -82,7 +81,7 @@ def run_splits(
         classifier.set_params(seed=run_seed)
         prepared = prepared or classifier.prepare(graph)
         # the checkpoint of another run or configuration is never taken for this one's
-        place = checkpoint.with_name(f"checkpoint-{key}-{split}-{run_seed}.safetensors")
+        place = out / f"checkpoint-{key}-{split}-{run_seed}.safetensors"
         if not resume:
             place.unlink(missing_ok=True)
 

@@ -80,6 +80,8 @@ class Adaptive(LearnableFilter):
         super().__init__()
         if K < 1 or bands < 2:
             raise InputError(f"K must be at least 1 and bands at least 2, got K={K}, bands={bands}")
+        if sigma not in SIGMAS:
+            raise InputError(f"there is no sigma {sigma!r}; there are {', '.join(SIGMAS)}")
         self.sigma = SIGMAS[sigma]
         self.register_buffer("knots", torch.linspace(-1.0, 1.0, bands))
         self.register_buffer("powers", chebyshev(self.knots, K).T.contiguous())  # (K, bands)

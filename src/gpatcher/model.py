@@ -133,6 +133,12 @@ class GPatcher(nn.Module):
         unknown = [path for path in paths if path not in PATHS]
         if unknown or not paths:
             raise InputError(f"paths must be some of {', '.join(PATHS)}, got {', '.join(paths) or 'none'}")
+        for name, value in (("dropout", dropout), ("input_dropout", input_dropout)):
+            if not 0 <= value < 1:
+                raise InputError(f"{name} must lie in [0, 1), got {value}")
+        for name, width_of in (("hidden", hidden), ("mixer_hidden", mixer_hidden or 1)):
+            if width_of < 1:
+                raise InputError(f"{name} must be at least 1, got {width_of}")
         self.patches = patches
         self.paths, self.mean_ego = tuple(paths), mean_ego
         self.gates = {"ego": ego_gate, "mean": 1.0, "mixer": mixer_gate}

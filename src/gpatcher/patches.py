@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -249,8 +250,6 @@ def _walk(graph: Graph, self_loops: bool) -> tuple[IntArray, IntArray, FloatArra
             kernels.clear_diagonal(matrix.indptr, matrix.indices, matrix.data)
             matrix.eliminate_zeros()
         if self_loops:
-            import scipy.sparse as sp
-
             matrix = sp.csr_array(matrix + sp.eye_array(graph.n))
         return matrix.indptr.astype(np.int64), matrix.indices, matrix.data, np.asarray(matrix.sum(axis=1))
     return both.indptr, both.indices, both.weights, both.degrees()
@@ -265,11 +264,11 @@ def _over_threads(work: Callable[[slice], int], total: int, block: int = 256) ->
 
 # ------------------------------------------------------------------------------------------ by one name
 
-# the learnable filters: K, c -> module; the fixed ones: K -> response
-LEARNABLE: dict[str, Callable[[int, float], LearnableFilter]] = {
-    "heterophily-aware": lambda K, c: Adaptive(K=K, c=c),
-    "polynomial": lambda K, c: Polynomial(K=K, c=c),
-    "shared": lambda K, c: Shared(K=K),
+# the learnable filters: K, c, σ -> module; the fixed ones: K -> response
+LEARNABLE: dict[str, Callable[[int, float, str], LearnableFilter]] = {
+    "heterophily-aware": lambda K, c, sigma: Adaptive(K=K, c=c, sigma=sigma),
+    "polynomial": lambda K, c, sigma: Polynomial(K=K, c=c),
+    "shared": lambda K, c, sigma: Shared(K=K),
 }
 FIXED: dict[str, Callable[[int], Heat | Bandpass]] = {"heat": lambda K: Heat(K=K), "bandpass": lambda K: Bandpass(K=K)}
 EXTRACTORS = (*LEARNABLE, *FIXED, "ppr")
@@ -321,5 +320,5 @@ def extract_patches(
     if check_extractor(method) == "ppr":
         return push_patches(graph, size, c, eps, self_loops)
     spectrum = graph_spectrum(graph, self_loops, memory)
-    kind = LEARNABLE[method](K, c) if method in LEARNABLE else FIXED[method](K)
+    kind = LEARNABLE[method](K, c, "none") if method in LEARNABLE else FIXED[method](K)
     return spectral_patches(spectrum, response(kind, spectrum.values), size)
