@@ -21,7 +21,7 @@ from gpatcher import __version__
 from gpatcher.data.splits import stratified_split
 from gpatcher.features import FeatureTable, node_features
 from gpatcher.filters import LearnableFilter, ppr_response, response
-from gpatcher.graph import FloatArray, Graph, InputError, IntArray, Split
+from gpatcher.graph import FloatArray, Graph, InputError, IntArray, Split, some
 from gpatcher.model import PATHS, FixedPatches, GPatcher
 from gpatcher.patches import (
     FIXED,
@@ -66,6 +66,7 @@ class FilterResponse:
 class Prepared:
     """What is made once per graph and shared by all runs on it: features, and patches or products of pairs."""
 
+    graph: Graph
     key: tuple[Any, ...]
     x: FeatureTable
     fixed: Patches | None
@@ -205,7 +206,8 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         progress, checkpoint : see `gpatcher.training.fit`
         """
         self.split_ = self._choose(graph, split)
-        prepared = self.prepare(graph) if prepared is None or prepared.key != self._key(graph) else prepared
+        if prepared is None or not self._fits(prepared, graph):
+            prepared = self.prepare(graph)
         torch.manual_seed(self.seed)
         self.model_ = self._build(graph, prepared)
         train = {name: getattr(self, name) for name in TrainConfig.__dataclass_fields__}
@@ -249,15 +251,14 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             else:
                 g = response(FIXED[self.extractor](self.filters), spectrum.values)
                 fixed = spectral_patches(spectrum, g, self.patch_size)
-        return Prepared(self._key(graph), x, fixed, pairs, time.perf_counter() - started)
+        return Prepared(graph, self._key(), x, fixed, pairs, time.perf_counter() - started)
 
-    def _key(self, graph: Graph) -> tuple[Any, ...]:
+    def _key(self) -> tuple[Any, ...]:
         names = ("extractor", "patch_size", "filters", "c", "eps", "self_loops", "sigma", "candidates")
-        return (
-            id(graph.x),
-            graph.fingerprint,
-            *(getattr(self, n) for n in (*names, "normalise", "structure", "device")),
-        )
+        return tuple(getattr(self, name) for name in (*names, "normalise", "structure", "device"))
+
+    def _fits(self, prepared: Prepared, graph: Graph) -> bool:
+        return prepared.key == self._key() and (prepared.graph.indices is graph.indices and prepared.graph.x is graph.x)
 
     def _filter(self) -> LearnableFilter:
         return LEARNABLE[self.extractor](self.filters, self.c, self.sigma)
@@ -292,21 +293,23 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, graph: Graph | None = None, nodes: Any = None) -> FloatArray:
         """Return the probability of each class, shape (len(nodes), C); by default for all nodes of the graph."""
-        check_is_fitted(self, "model_")
+        check_is_fitted(self)
         graph = self._known(graph)
-        ids = np.arange(graph.n) if nodes is None else np.asarray(nodes)
+        ids = np.arange(graph.n) if nodes is None else _ids(nodes, graph)
         logits = predict_logits(self.model_, self._prepared.x, ids, self.batch_size or 4096)
         return logits.softmax(1).numpy()
 
     def predict(self, graph: Graph | None = None, nodes: Any = None) -> npt.NDArray[Any]:
         """Return the name of the most probable class of each node."""
-        labels: npt.NDArray[Any] = self.classes_[self.predict_proba(graph, nodes).argmax(1)]
+        probability = self.predict_proba(graph, nodes)
+        labels: npt.NDArray[Any] = self.classes_[probability.argmax(1)]
         return labels
 
     def score(self, graph: Graph | None = None, nodes: Any = None) -> float:
         """Return the accuracy on these nodes, by default the test nodes of the split it was fitted with."""
+        check_is_fitted(self)
         graph = self._known(graph)
-        ids: IntArray = self.split_.test if nodes is None else np.asarray(nodes)
+        ids: IntArray = self.split_.test if nodes is None else _ids(nodes, graph)
         ids = ids[graph.labels()[ids] >= 0]
         if not ids.size:
             raise InputError("none of these nodes has a label to compare with")
@@ -318,7 +321,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if not hasattr(self, "_graph"):
                 raise InputError("a loaded model does not carry its graph; pass it: predict(graph)")
             return self._graph
-        if not hasattr(self, "_prepared") or self._prepared.key != self._key(graph):
+        if not hasattr(self, "_prepared") or not self._fits(self._prepared, graph):
             if graph.fingerprint != self.fingerprint_:
                 raise InputError(
                     f"the model was trained on a graph with the fingerprint {self.fingerprint_}, this one has "
@@ -343,7 +346,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def patches_(self) -> Patches:
         """The patches of all nodes, as the fitted filter has them."""
-        check_is_fitted(self, "model_")
+        check_is_fitted(self)
         source = self.model_.patches
         if isinstance(source, SpectralPatches):
             return source.patches()
@@ -353,7 +356,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return λ over [-1, 1] and the response g(λ) of the filter there, learned and at the start."""
         values = np.linspace(-1.0, 1.0, points, dtype=np.float32)
         if self.extractor in LEARNABLE:
-            check_is_fitted(self, "model_")
+            check_is_fitted(self)
             learned = response(self.model_.patches.filter, values)  # type: ignore[arg-type]
             return FilterResponse(values, learned, response(self._filter(), values))
         if self.extractor == "ppr":
@@ -369,7 +372,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         ``source`` says where the graph came from, for ``gpatcher predict``.
         """
-        check_is_fitted(self, "model_")
+        check_is_fitted(self)
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         state = {name: value.contiguous().clone() for name, value in self.model_.state_dict().items()}
@@ -399,15 +402,14 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             state = safetensors.torch.load_file(folder / "model.safetensors")
         except (OSError, safetensors.SafetensorError) as error:
             raise InputError(f"{folder / 'model.safetensors'} is missing or damaged ({error}); train again") from None
-        parameters = {**about["parameters"], "paths": tuple(about["parameters"]["paths"])}
         try:
+            parameters = {**about["parameters"], "paths": tuple(about["parameters"]["paths"])}
             model = cls(**parameters)
-            parts = [state.pop(f"split.{part}").numpy() for part in ("train", "val", "test")]
+            model.split_ = Split(*(state.pop(f"split.{part}").numpy() for part in ("train", "val", "test")))
+            model.classes_ = np.array(about["classes"])
+            model.fingerprint_ = about["fingerprint"]
         except (TypeError, KeyError) as error:
             raise InputError(f"{folder} does not hold a whole model of this version ({error}); train again") from None
-        model.split_ = Split(*parts)
-        model.classes_ = np.array(about["classes"])
-        model.fingerprint_ = about["fingerprint"]
         model._state = state
         if graph is not None:
             model._known(graph)
@@ -437,6 +439,16 @@ def read_about(folder: Path) -> dict[str, Any]:
             f"{_FORMAT_VERSION}: install a newer gpatcher"
         )
     return about
+
+
+def _ids(nodes: Any, graph: Graph) -> IntArray:
+    """Return node ids from ids or a mask, all of them in the graph."""
+    array = np.asarray(nodes)
+    array = np.flatnonzero(array) if array.dtype.kind == "b" else array.astype(np.int64)
+    beyond = array[(array < 0) | (array >= graph.n)]
+    if beyond.size:
+        raise InputError(f"{beyond.size} nodes are not in the graph: {some(beyond)}; it has 0 to {graph.n - 1}")
+    return array
 
 
 def check_device(device: str) -> torch.device:

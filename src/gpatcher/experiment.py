@@ -67,7 +67,7 @@ def run_splits(
     path = out / "records.jsonl"
     config = {k: v for k, v in classifier.get_params().items() if k not in ("seed", "memory", "device")}
     key = config_hash(config)
-    mine = [r for r in read_records(path) if (r["dataset"], r["config_hash"]) == (graph.name, key)]
+    mine = [r for r in read_records(path) if (r.get("graph"), r["config_hash"]) == (graph.fingerprint, key)]
     finished = {(r["split"], r["seed"]): r for r in mine} if resume else {}
 
     done: list[Record] = []
@@ -81,7 +81,7 @@ def run_splits(
         classifier.set_params(seed=run_seed)
         prepared = prepared or classifier.prepare(graph)
         # the checkpoint of another run or configuration is never taken for this one's
-        place = out / f"checkpoint-{key}-{split}-{run_seed}.safetensors"
+        place = out / f"checkpoint-{graph.fingerprint}-{key}-{split}-{run_seed}.safetensors"
         if not resume:
             place.unlink(missing_ok=True)
 
@@ -93,6 +93,7 @@ def run_splits(
         result = classifier.result_
         record: Record = {
             "dataset": graph.name,
+            "graph": graph.fingerprint,
             "model": model,
             "extractor": classifier.extractor,
             "split": split,
@@ -110,13 +111,14 @@ def run_splits(
             "config": config,
             "versions": versions(),
         }
-        append_record(path, record)
-        place.unlink(missing_ok=True)
-        done.append(record)
+        # the model first: a run that is on record is not made again
         if result.val_accuracy > best:
             best = result.val_accuracy
             classifier.save(out, source=origin)
             write_filter_page(classifier, graph, out / "filter.html")
+        append_record(path, record)
+        place.unlink(missing_ok=True)
+        done.append(record)
     return done
 
 

@@ -32,20 +32,27 @@ class FeatureTable:
         self.device = torch.device(device)
         self._dense: Any = None
         self._sparse: Any = None
+        self._tensor: Tensor | None = None
         if sp.issparse(matrix):
             self._sparse = sp.csr_array(matrix).astype(np.float32)
             self._sparse.sort_indices()
             self._whole = _SparseRows(self._sparse, self.device)
+        elif isinstance(matrix, np.memmap):
+            self._dense = matrix  # rows are read when they are asked for
         else:
-            self._dense = matrix
+            dense = np.asarray(matrix, dtype=np.float32)
+            self._tensor = torch.from_numpy(dense if dense.flags.writeable else dense.copy()).to(self.device)
 
     def linear(self, weight: Tensor, dropout: float = 0.0, rows: Tensor | None = None) -> Tensor:
         """Return x[rows] · weight with entries of x dropped at random; shape (rows or n, h)."""
         if self._sparse is not None:
-            part = self._whole if rows is None else _SparseRows(self._sparse[rows.cpu().numpy()], self.device)
-            return part.linear(weight, dropout)
-        x = self._dense if rows is None else self._dense[rows.cpu().numpy()]
-        x = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32)).to(self.device)
+            table = self._whole if rows is None else _SparseRows(self._sparse[rows.cpu().numpy()], self.device)
+            return table.linear(weight, dropout)
+        if self._tensor is not None:
+            x = self._tensor if rows is None else self._tensor[rows]
+        else:
+            part = self._dense if rows is None else self._dense[rows.cpu().numpy()]
+            x = torch.from_numpy(np.array(part, dtype=np.float32)).to(self.device)
         return F.dropout(x, dropout) @ weight
 
 
@@ -119,6 +126,8 @@ def _normalised(x: Any, how: str) -> Any:
         x = np.asarray(x, dtype=np.float32)
         if np.count_nonzero(x) < _SPARSE * x.size:
             x = sp.csr_array(x)
+    if sp.issparse(x):
+        x = x.astype(np.float32)
     if how == "none":
         return x
     if how == "standard":

@@ -41,6 +41,15 @@ def hats(values: Tensor, knots: Tensor) -> Tensor:
     return (1.0 - (values.clamp(-1.0, 1.0)[:, None] - knots.to(values)).abs() / width).clamp_min(0.0)
 
 
+def _check(K: int, c: float = 0.5, bands: int = 2) -> None:
+    if not K >= 1 or int(K) != K:
+        raise InputError(f"K must be a whole number of at least 1, got {K}")
+    if not 0 <= c < 1:
+        raise InputError(f"c must lie in [0, 1), got {c}")
+    if bands < 2:
+        raise InputError(f"bands must be at least 2, got {bands}")
+
+
 class LearnableFilter(nn.Module):
     """A filter with weights: `basis` gives φ (eigenvalues, F) and `coefficients` the F numbers over it."""
 
@@ -54,7 +63,7 @@ class LearnableFilter(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         """Return g(λ), shape (len(values),)."""
-        return self.basis(values) @ self.coefficients()
+        return self.basis(values) @ self.coefficients().to(values.dtype)
 
 
 class Adaptive(LearnableFilter):
@@ -78,8 +87,7 @@ class Adaptive(LearnableFilter):
 
     def __init__(self, K: int = 10, bands: int = 32, c: float = 0.5, sigma: str = "none") -> None:
         super().__init__()
-        if K < 1 or bands < 2:
-            raise InputError(f"K must be at least 1 and bands at least 2, got K={K}, bands={bands}")
+        _check(K, c, bands)
         if sigma not in SIGMAS:
             raise InputError(f"there is no sigma {sigma!r}; there are {', '.join(SIGMAS)}")
         self.sigma = SIGMAS[sigma]
@@ -111,8 +119,7 @@ class Polynomial(LearnableFilter):
 
     def __init__(self, K: int = 10, c: float = 0.5) -> None:
         super().__init__()
-        if K < 1:
-            raise InputError(f"K must be at least 1, got {K}")
+        _check(K, c)
         # the Chebyshev series of personalised PageRank, without its constant term
         root = np.sqrt(1.0 - c * c)
         ratio = (1.0 - root) / c if c > 0 else 0.0
@@ -138,8 +145,7 @@ class Shared(LearnableFilter):
 
     def __init__(self, K: int = 10, bands: int = 32) -> None:
         super().__init__()
-        if K < 1 or bands < 2:
-            raise InputError(f"K must be at least 1 and bands at least 2, got K={K}, bands={bands}")
+        _check(K, bands=bands)
         self.K = K
         self.register_buffer("knots", torch.linspace(-1.0, 1.0, bands))
         self.weight = nn.Parameter(torch.ones(bands))
@@ -166,8 +172,7 @@ class Heat:
     """
 
     def __init__(self, K: int = 10) -> None:
-        if K < 1:
-            raise InputError(f"K must be at least 1, got {K}")
+        _check(K)
         self.K = K
 
     def __call__(self, values: Tensor) -> Tensor:
@@ -188,15 +193,15 @@ class Bandpass:
     def __init__(self, K: int = 10, low: float = 0.0, high: float = 1.0) -> None:
         if not -1.0 <= low < high <= 1.0:
             raise InputError(f"the band must lie in [-1, 1], got low={low}, high={high}")
-        if K < 1:
-            raise InputError(f"K must be at least 1, got {K}")
+        _check(K)
         self.K, self.low, self.high = K, low, high
 
     def __call__(self, values: Tensor) -> Tensor:
         """Return g(λ), shape (len(values),)."""
         edges = torch.linspace(self.low, self.high, self.K + 1, dtype=values.dtype)
-        # eigenvalues at the ends of the spectrum carry rounding of about 1e-6
-        at = values.clamp(-1.0, 1.0)[:, None]
+        # eigenvalues carry rounding of about 1e-6: one that should lie on a border must not fall beside it
+        at = (values.clamp(-1.0, 1.0) * 1e5).round()[:, None] / 1e5
+        edges = (edges * 1e5).round() / 1e5
         inside = (at >= edges[:-1]) & (at < edges[1:])
         inside[:, -1] |= at[:, 0] == edges[-1]
         return inside.sum(1).to(values.dtype)

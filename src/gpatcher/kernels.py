@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
+# Not parallel=True: numba's threads share OpenMP with torch and change the number of threads it trains with. The loops
+# release the interpreter's lock, so that callers can run blocks of them on threads of their own.
 _jit = nb.njit(cache=True, nogil=True)
-_jit_parallel = nb.njit(cache=True, nogil=True, parallel=True)
 
 
 @_jit
@@ -72,10 +73,10 @@ def place_both_ways(
                     out_weights[at] = weights[e]
 
 
-@_jit_parallel
+@_jit
 def sort_rows(indptr: Array, indices: Array, weights: Array | None) -> None:
     """Sort each row by neighbour id, in place, its weights along with it."""
-    for v in nb.prange(indptr.size - 1):
+    for v in range(indptr.size - 1):
         lo, hi = indptr[v], indptr[v + 1]
         if weights is None:
             indices[lo:hi].sort()
@@ -172,27 +173,27 @@ def count_components(indptr: Array, indices: Array, parent: Array) -> int:
     return count
 
 
-@_jit_parallel
+@_jit
 def clear_diagonal(indptr: Array, indices: Array, data: Array) -> None:
     """Set the entries on the diagonal to 0."""
-    for v in nb.prange(indptr.size - 1):
+    for v in range(indptr.size - 1):
         for e in range(indptr[v], indptr[v + 1]):
             if indices[e] == v:
                 data[e] = 0.0
 
 
-@_jit_parallel
+@_jit
 def scale_both_sides(indptr: Array, indices: Array, data: Array, scale: Array) -> None:
     """Multiply each entry by scale_v · scale_u, in place: D^-1/2 A D^-1/2 where scale = d^-1/2."""
-    for v in nb.prange(indptr.size - 1):
+    for v in range(indptr.size - 1):
         for e in range(indptr[v], indptr[v + 1]):
             data[e] *= scale[v] * scale[indices[e]]
 
 
-@_jit_parallel
+@_jit
 def label_agreement(indptr: Array, indices: Array, y: Array, same: Array, known: Array) -> None:
     """Count, for each labelled node, its labelled neighbours and those among them with its own label."""
-    for v in nb.prange(indptr.size - 1):
+    for v in range(indptr.size - 1):
         if y[v] < 0:
             continue
         for e in range(indptr[v], indptr[v + 1]):
@@ -226,27 +227,27 @@ def _mix(value: np.uint64) -> np.uint64:
     return value
 
 
-@_jit_parallel
+@_jit
 def neighbourhood_hashes(indptr: Array, indices: Array, y: Array, out: Array) -> None:
     """Fill ``out`` (n,) with a 64-bit hash of each node's row and label: twins have equal hashes."""
-    for v in nb.prange(indptr.size - 1):
+    for v in range(indptr.size - 1):
         key = _mix(np.uint64(0x9E3779B97F4A7C15) + np.uint64(y[v]))
         for e in range(indptr[v], indptr[v + 1]):
             key = _mix(key ^ _mix(np.uint64(0xD1B54A32D192ED03) + np.uint64(indices[e])))
         out[v] = key
 
 
-@_jit_parallel
+@_jit
 def draw_rmat(keys: Array, seed: np.uint64, start: int, n: int, levels: int, a: float, ab: float, abc: float) -> None:
     """Fill ``keys`` with R-MAT draws ``start``, ``start + 1``, ...: an edge u < v as u · 2^32 + v.
 
     A self-loop or an id from n on becomes the largest int64. Each of the ``levels`` bits of the ids is
     drawn with the quarters (0, 0) up to a, (0, 1) up to ab, (1, 0) up to abc and (1, 1) above. The random
-    numbers are splitmix64 at a place set by the number of the draw, so threads do not change the result.
+    numbers are splitmix64 at a place set by the number of the draw, so blocks may be drawn in any order.
     """
     words = (levels + 1) // 2  # one word has 32 random bits for each of two levels
     low = np.uint64(0xFFFFFFFF)
-    for e in nb.prange(keys.size):
+    for e in range(keys.size):
         u = 0
         v = 0
         word = np.uint64(0)
@@ -272,6 +273,8 @@ def _comes_before(score: float, node: int, other_score: float, other_node: int) 
 def _insert(score: float, node: int, scores: Array, nodes: Array, count: int) -> int:
     """Insert a node into a list kept by falling score, then by rising id; return the new length."""
     size = nodes.size
+    if size == 0:
+        return 0
     if count == size:
         if not _comes_before(score, node, scores[size - 1], nodes[size - 1]):
             return count
@@ -286,14 +289,14 @@ def _insert(score: float, node: int, scores: Array, nodes: Array, count: int) ->
     return count + 1
 
 
-@_jit_parallel
+@_jit
 def top_of_rows(rows: Array, first: int, least: float, index: Array, score: Array) -> None:
     """Write the patch of each row of scores: the ego node, then the others by falling score and rising id.
 
     ``rows`` (b, n) are the scores of nodes first, first + 1, ...; ``index`` and ``score`` (b, p) come filled
     with -1 and 0. A node whose score is at most ``least`` times the row's largest in size is left out.
     """
-    for r in nb.prange(rows.shape[0]):
+    for r in range(rows.shape[0]):
         ego = first + r
         largest = 0.0
         for u in range(rows.shape[1]):

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from gpatcher import kernels
 from gpatcher.filters import Adaptive, Bandpass, Heat, LearnableFilter, Polynomial, Shared, response
-from gpatcher.graph import FloatArray, Graph, InputError, IntArray
+from gpatcher.graph import FloatArray, Graph, InputError, IntArray, some
 from gpatcher.spectrum import Spectrum, cache_folder, eigenpairs
 
 _REACHED = 1e-6  # a score below this share of the row's largest is rounding: the node is not reached
@@ -51,7 +51,7 @@ class Patches:
 
 
 def _check_size(size: int) -> int:
-    if size != int(size) or size < 1:
+    if not size >= 1 or size != int(size):
         raise InputError(f"the patch size must be a whole number of at least 1, got {size}")
     return int(size)
 
@@ -127,12 +127,16 @@ class SpectralPatches(nn.Module):
         n, candidates = pairs.around.shape
         self.register_buffer("around", pairs.around, persistent=False)
         self.register_buffer("products", pairs.products, persistent=False)
-        self.register_buffer("selected", torch.zeros(n, min(self.size, candidates), dtype=torch.int32))
+        width = min(self.size, candidates)
+        self.register_buffer("members", torch.zeros(n, width, dtype=torch.int32))
+        self.register_buffer("places", torch.zeros(n, width, dtype=torch.int64), persistent=False)
+        self.register_load_state_dict_post_hook(lambda module, _: module._find())  # type: ignore[no-untyped-call]
         self.renew()
 
     around: Tensor  # (n, candidates)
     products: Tensor  # (n, candidates, F)
-    selected: Tensor  # (n, p) positions among the candidates
+    members: Tensor  # (n, p) ids of the selected nodes; what is saved
+    places: Tensor  # (n, p) where they stand among the candidates
 
     @torch.no_grad()
     def renew(self) -> None:
@@ -144,11 +148,20 @@ class SpectralPatches(nn.Module):
         # candidates are in no order of id: sort them by id first, then by score, keeping that order among equals
         by_id = self.around.argsort(dim=1, stable=True)
         order = by_id.gather(1, score.gather(1, by_id).argsort(dim=1, descending=True, stable=True))
-        self.selected.copy_(order[:, : self.selected.shape[1]])
+        self.places.copy_(order[:, : self.places.shape[1]])
+        self.members.copy_(self.around.gather(1, self.places))
+
+    def _find(self) -> None:
+        """Find the members among the candidates, whose order may differ between machines."""
+        for start in range(0, len(self.members), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            same = self.members[part, :, None] == self.around[part, None]
+            self.places[part] = same.int().argmax(2)
+        self.members.copy_(self.around.gather(1, self.places))
 
     def forward(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Return index (b, p), -1 where a patch runs short, and score (b, p) of these nodes."""
-        picked = self.selected[nodes].long()
+        picked = self.places[nodes]
         index = self.around[nodes].gather(1, picked)
         score = self.products[nodes[:, None], picked] @ self.filter.coefficients()
         # a candidate that the filter does not reach is no member
@@ -224,7 +237,11 @@ def push_patches(
     if not 0 < eps < 1:
         raise InputError(f"eps must lie in (0, 1), got {eps}")
     indptr, indices, weights, degree = _walk(graph, self_loops)
-    sources = np.arange(graph.n) if nodes is None else np.asarray(nodes, np.int64)
+    sources = np.arange(graph.n) if nodes is None else np.asarray(nodes)
+    sources = np.flatnonzero(sources) if sources.dtype.kind == "b" else sources.astype(np.int64)
+    beyond = sources[(sources < 0) | (sources >= graph.n)]
+    if beyond.size:
+        raise InputError(f"{beyond.size} nodes are not in the graph: {some(beyond)}; it has 0 to {graph.n - 1}")
     patches = _empty(len(sources), size)
 
     def work(part: slice) -> int:

@@ -19,13 +19,17 @@ from scipy import stats
 from gpatcher.graph import InputError
 
 Record = dict[str, Any]
+_CUT = b" cut short\n"  # ends a line that a kill left unfinished
 
 
 def append_record(path: Path, record: Record) -> None:
     """Append one line in one write, so that two processes never mix theirs."""
     line = (json.dumps(record, allow_nan=False) + "\n").encode()
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
     try:
+        end = os.fstat(handle).st_size
+        if end and os.pread(handle, 1, end - 1) != b"\n":
+            line = _CUT + line  # a killed run left half a line: mark it, or it would be glued to this one
         os.write(handle, line)
         os.fsync(handle)
     finally:
@@ -42,7 +46,7 @@ def read_records(path: Path) -> list[Record]:
         try:
             records.append(json.loads(line))
         except ValueError:
-            if number < len(lines):
+            if number < len(lines) and not line.endswith(_CUT.decode().rstrip("\n")):
                 raise InputError(f"{path}, line {number} is no record; remove it") from None
     return records
 

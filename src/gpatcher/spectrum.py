@@ -118,9 +118,10 @@ def _write_cache(path: Path, spectrum: Spectrum) -> None:
 
 def _read_cache(path: Path, n: int, dtype: np.dtype[Any]) -> Spectrum | None:
     try:
-        kept = np.load(path, allow_pickle=False)
+        with path.open("rb") as file:
+            kept = np.lib.format.read_array(file, allow_pickle=False)
     except (OSError, ValueError, EOFError):
-        return None
+        return None  # damaged or of another kind: it is made anew
     if kept.shape != (n + 1, n) or kept.dtype != dtype:
         return None
     return Spectrum(kept[0], kept[1:])

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,9 @@ class TrainConfig:
         for name in ("lr", "epochs", "patience", "renew_every"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be above 0, got {getattr(self, name)}")
+        for name in ("weight_decay", "filter_lr"):
+            if not getattr(self, name) >= 0:
+                raise InputError(f"{name} must be at least 0, got {getattr(self, name)}")
         if self.stop not in STOPS:
             raise InputError(f"stop must be one of {', '.join(STOPS)}, got {self.stop!r}")
         if not 0 <= self.average < 1:
@@ -107,8 +110,8 @@ def fit(
     checkpoint : a file to keep the state in; where it is there already, training goes on from it
     """
     config = config or TrainConfig()
-    if not split.val.size:
-        raise InputError("the split has no validation nodes; training needs them to know when to stop")
+    if not (np.asarray(y)[split.val] >= 0).any():
+        raise InputError("the split has no validation nodes with a label; training needs them to know when to stop")
     run = _Run(model, x, torch.as_tensor(np.array(y)), split, config, seed)
     if checkpoint is not None and checkpoint.exists():
         run.load(checkpoint)
@@ -139,6 +142,7 @@ class _Run:
         self, model: nn.Module, x: FeatureTable, y: Tensor, split: Split, config: TrainConfig, seed: int
     ) -> None:
         self.model, self.x, self.y, self.config = model, x, y, config
+        self.identity = f"{split.hash} {seed} {asdict(config)}"  # what a checkpoint must belong to
         self.train = torch.as_tensor(split.train.copy()).to(x.device)
         self.target = y.to(x.device)
         self.val = split.val[y.numpy()[split.val] >= 0]
@@ -230,6 +234,7 @@ class _Run:
             tensors |= {f"optimiser.{number}.{name}": torch.as_tensor(value) for name, value in state.items()}
         tensors["random"] = torch.get_rng_state()
         rest = {
+            "identity": self.identity,
             "history": self.history,
             "best_epoch": self.best_epoch,
             "best_key": self.best_key,
@@ -245,6 +250,8 @@ class _Run:
             with safetensors.safe_open(path, framework="pt") as file:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
                 rest = json.loads(file.metadata()["run"])
+            if rest["identity"] != self.identity:
+                raise ValueError("another split, seed or configuration")
             self.model.load_state_dict(_under(tensors, "model."))
             self.best, self.mean = _under(tensors, "best."), _under(tensors, "mean.")
             state: dict[int, dict[str, Tensor]] = {}

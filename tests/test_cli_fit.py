@@ -1,0 +1,195 @@
+"""`gpatcher fit` and `gpatcher predict` as a user runs them."""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from gpatcher import cli
+
+COMMAND = Path(sysconfig.get_path("scripts")) / "gpatcher"
+SOURCE = "csbm:phi=-0.5,n=200,features=8"
+
+
+def execute(folder, *arguments, **variables):
+    """Run the installed command in a folder."""
+    own = {"COLUMNS": "160", "GPATCHER_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+    return subprocess.run(
+        [COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=os.environ | own | variables,
+        cwd=folder,
+        check=False,
+    )
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The command as a user runs it."""
+
+    def call(*arguments, code=0, **variables):
+        done = execute(tmp_path, *arguments, **variables)
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    return call
+
+
+@pytest.fixture
+def run_here(tmp_path, monkeypatch, capsys):
+    """The same without a new process, which takes seconds to load torch: `main` is what the command calls."""
+
+    def call(*arguments, code=0):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("GPATCHER_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setenv("COLUMNS", "160")
+        monkeypatch.setattr(sys, "argv", ["gpatcher", *map(str, arguments)])
+        ended = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            ended = end.code or 0
+        shown = capsys.readouterr()
+        assert ended == code, shown.err
+        return SimpleNamespace(stdout=shown.out, stderr=shown.err)
+
+    return call
+
+
+def records(folder):
+    return [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("model", "extractor", "kind"), [("gpatcher", "heterophily-aware", "csv"), ("fast", "ppr", "parquet")]
+)
+def test_fit_and_predict(request, tmp_path, model, extractor, kind):
+    run = request.getfixturevalue("run" if model == "gpatcher" else "run_here")
+    done = run("fit", SOURCE, "--model", model, "--epochs", 5, "--patch-size", 4, "--splits", "0,1", "--out", "run")
+    assert "Test accuracy" in done.stdout
+    folder = tmp_path / "run"
+    found = records(folder)
+    assert [(r["model"], r["extractor"], r["seed"]) for r in found] == [(model, extractor, 0), (model, extractor, 1)]
+    for record in found:
+        assert f"{100 * record['test_accuracy']:.1f}" in done.stdout
+        assert (record["config"]["epochs"], record["config"]["patch_size"]) == (5, 4)
+    assert "what the filter learned" in (folder / "filter.html").read_text()
+
+    name = f"p.{kind}"
+    assert "200 rows" in run("predict", "run", "--out", name).stdout
+    read = pa.csv.read_csv if kind == "csv" else pa.parquet.read_table
+    table = read(tmp_path / name)
+    shares = ["probability_0", "probability_1"]
+    assert table.column_names == ["id", "predicted", *shares, "confidence", "in_training"]
+    assert table["id"].to_pylist() == list(range(200))
+    assert sum(table["in_training"].to_pylist()) == 120
+    both = np.stack([table[share].to_numpy() for share in shares])
+    np.testing.assert_allclose(both.sum(0), 1, atol=1e-5)
+    np.testing.assert_allclose(table["confidence"].to_numpy(), both.max(0), atol=1e-6)
+    # the predictions are those of the model in the folder: its test accuracy is the best run's
+    from gpatcher.data import load_graph
+
+    graph = load_graph(SOURCE)
+    right = np.array(table["predicted"].to_pylist()).astype(int) == graph.y
+    best = max(found, key=lambda r: r["val_accuracy"])
+    assert right[graph.splits[0].test].mean() == pytest.approx(best["test_accuracy"])
+
+
+def test_fit_and_predict_tables(run, tmp_path):
+    rng = np.random.default_rng(0)
+    names = [f"n{v}" for v in range(60)]
+    kinds = ["cat" if v % 2 else "dog" for v in range(60)]
+    kinds[7] = None
+    nodes = {"id": names, "kind": kinds, "size": rng.normal(size=60), "age": np.arange(60) % 2 + rng.normal(size=60)}
+    pa.csv.write_csv(pa.table(nodes), tmp_path / "nodes.csv")
+    ends = rng.integers(0, 60, (150, 2))
+    ends = np.unique(np.sort(ends[ends[:, 0] != ends[:, 1]], 1), axis=0)
+    edges = {"source": [names[a] for a in ends[:, 0]], "target": [names[b] for b in ends[:, 1]]}
+    pa.csv.write_csv(pa.table(edges), tmp_path / "edges.csv")
+    tables = ("--nodes", "nodes.csv", "--edges", "edges.csv", "--label", "kind")
+    run("fit", *tables, "--model", "fast", "--epochs", 5, "--out", "run")
+    assert records(tmp_path / "run")[0]["extractor"] == "ppr"
+    # from another folder: the model knows where its tables are
+    (tmp_path / "elsewhere").mkdir()
+    run("predict", tmp_path / "run", "--out", tmp_path / "elsewhere" / "p.parquet")
+    table = pa.parquet.read_table(tmp_path / "elsewhere" / "p.parquet")
+    assert table["id"].to_pylist() == names
+    assert set(table["predicted"].to_pylist()) <= {"cat", "dog"}
+    assert {"probability_cat", "probability_dog"} <= set(table.column_names)
+
+
+def test_the_papers_preset_runs(run_here, tmp_path):
+    run_here("fit", SOURCE, "--preset", "paper", "--epochs", 3, "--out", "run")
+    config = records(tmp_path / "run")[0]["config"]
+    assert config["paths"] == ["mixer"]
+    assert (config["patch_size"], config["skip"], config["head_layers"]) == (32, False, 2)
+    assert config["epochs"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("fit", SOURCE, "--extractor", "nonsense"), ["'nonsense'", "heterophily-aware", "ppr"]),
+        (("fit", SOURCE, "--model", "nonsense"), ["'nonsense'", "gpatcher", "fast"]),
+        (("fit", SOURCE, "--preset", "nonsense"), ["'nonsense'", "paper"]),
+        (("fit",), ["give a source"]),
+        (("fit", SOURCE, "--splits", "12"), ["12"]),
+        (("fit", SOURCE, "--splits", "x"), ["'x'"]),
+        (("fit", SOURCE, "--patch-size", "0"), ["0"]),
+        (("fit", SOURCE, "--lr", "0"), ["lr", "0"]),
+        (("fit", SOURCE, "--lr", "1e30"), ["not finite", "lr"]),
+        (("fit", SOURCE, "--weight-decay", "-1"), ["weight_decay", "-1"]),
+        (("fit", SOURCE, "--epochs", "0"), ["epochs", "0"]),
+        (("fit", SOURCE, "--device", "nonsense"), ["nonsense"]),
+        (("fit", SOURCE, "--dropout", "1.5"), ["dropout", "1.5"]),
+        (("fit", SOURCE, "--memory", "0.00001"), ["--memory", "--extractor ppr"]),
+        (("predict", "nowhere"), ["nowhere", "no saved model"]),
+    ],
+    ids=lambda v: "-".join(v[-2:]) if isinstance(v, tuple) else "",
+)
+def test_a_mistake_gets_one_line(run_here, arguments, words):
+    error = run_here(*arguments, code=2).stderr
+    assert error.count("\n") == 1
+    assert error.startswith("error: ")
+    for word in words:
+        assert word in error
+
+
+def test_a_mistake_of_the_installed_command(run):
+    error = run("fit", SOURCE, "--extractor", "nonsense", code=2).stderr
+    assert error.startswith("error: there is no extractor 'nonsense'")
+    assert error.count("\n") == 1
+
+
+def test_fast_is_the_extractor_ppr(run_here, tmp_path):
+    for name, arguments in (("a", ("--model", "fast")), ("b", ("--extractor", "ppr"))):
+        run_here("fit", SOURCE, *arguments, "--preset", "default", "--epochs", 4, "--out", name)
+    one, two = records(tmp_path / "a")[0], records(tmp_path / "b")[0]
+    assert one["config"] == two["config"]
+    assert one["test_accuracy"] == two["test_accuracy"]
+
+
+def test_what_is_finished_is_not_run_again(run_here, tmp_path):
+    for splits in ("0", "0,1"):
+        run_here("fit", SOURCE, "--model", "fast", "--epochs", 3, "--splits", splits, "--resume", "--out", "run")
+    assert [r["seed"] for r in records(tmp_path / "run")] == [0, 1]
+
+
+def test_real_data(run_here, tmp_path, data_root):
+    run_here("fit", "texas", "--epochs", 5, "--splits", "3", "--out", "run", "--root", data_root)
+    [record] = records(tmp_path / "run")
+    assert (record["dataset"], record["split"], record["directed_input"]) == ("Texas", 3, True)
+    assert 0 < record["test_accuracy"] <= 1
+    run_here("predict", "run", "--out", "p.csv", "--root", data_root)
+    assert pa.csv.read_csv(tmp_path / "p.csv").num_rows == 183
