@@ -318,6 +318,21 @@ def test_the_graph_may_come_later(graph, tmp_path):
             getattr(GPatcherClassifier.load(tmp_path), what)()
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda model, folder: model.patches_,
+        lambda model, folder: model.filter_response(),
+        lambda model, folder: model.save(folder / "again"),
+    ],
+    ids=["patches_", "filter_response", "save"],
+)
+def test_a_loaded_model_without_its_graph_says_what_it_lacks(graph, tmp_path, ask):
+    quick("heterophily-aware").fit(graph).save(tmp_path)
+    with pytest.raises(InputError, match="graph"):
+        ask(GPatcherClassifier.load(tmp_path), tmp_path)
+
+
 def test_a_loaded_model_can_be_saved_again(graph, tmp_path):
     model = quick("heterophily-aware").fit(graph)
     model.save(tmp_path / "a")
@@ -337,6 +352,18 @@ def test_another_graph_is_refused(graph, tmp_path):
     wider = replace(graph, x=np.hstack([graph.x, graph.x]))
     with pytest.raises(InputError, match="do not fit"):
         GPatcherClassifier.load(tmp_path, wider)
+
+
+def test_other_weights_on_the_same_edges_are_another_graph(graph):
+    weights = np.random.default_rng(0).uniform(0.1, 9.0, graph.indices.size)
+    weighted = replace(graph, weights=weights)
+    assert weighted.fingerprint != graph.fingerprint
+    model = quick().fit(graph)
+    with pytest.raises(InputError, match="fingerprint"):
+        model.predict(weighted)
+    prepared = quick().prepare(graph)
+    refitted = quick().fit(weighted, prepared=prepared).patches_
+    np.testing.assert_array_equal(refitted.score, extract_patches(weighted, "ppr", 4).score)
 
 
 def test_new_features_on_the_same_edges_are_used(graph):

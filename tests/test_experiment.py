@@ -186,6 +186,21 @@ def test_another_graph_is_not_skipped(several, tmp_path, name):
     assert done[0]["split_hash"] == other.splits[0].hash
 
 
+@pytest.mark.parametrize("changed", ["splits", "labels", "features"])
+def test_the_same_edges_with_other_data_are_not_skipped(several, tmp_path, changed):
+    """A table whose labels were put right, or a set with new splits, is to be run again."""
+    run_splits(several, "fast", QUICK, tmp_path)
+    if changed == "splits":
+        other = several.with_splits([stratified_split(several.y, 0.5, 0.25, seed=s) for s in (7, 8, 9)])
+    elif changed == "labels":
+        other = replace(several, y=1 - several.y)
+    else:
+        other = replace(several, x=several.x[:, ::-1].copy())
+    seen = []
+    run_splits(other, "fast", QUICK, tmp_path, resume=True, progress=lambda *a: seen.append(a[2]))
+    assert seen
+
+
 def interrupted(graph, folder, at=25, parameters=None):
     def stop(number, count, epoch, most, figures):
         if epoch == at:

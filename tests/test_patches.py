@@ -527,6 +527,24 @@ def test_a_kept_selection_names_nodes_whatever_the_order_of_the_candidates():
     np.testing.assert_array_equal(other.patches().index, source.patches().index)
 
 
+def test_a_kept_member_that_is_no_candidate_any_more_leaves_its_place_empty():
+    """Beyond 512 nodes rounding may change who is a candidate; the node itself must not stand in for a lost one."""
+    graph = make_graph("connected")
+    kind = Adaptive(K=4)
+    pairs = PairProducts.build(graph_spectrum(graph), kind, 64)
+    source = SpectralPatches(pairs, kind, 6)
+    gone = int(source.patches().index[0, 2])
+    left = torch.stack([row[:-1] if v == gone else row[row != gone] for v, row in enumerate(pairs.around)])
+    kept = [(pairs.around[v] == u).nonzero()[0, 0] for v in range(24) for u in left[v]]
+    products = pairs.products[torch.arange(24).repeat_interleave(left.shape[1]), torch.stack(kept)]
+    other = SpectralPatches(PairProducts(left, products.view(24, left.shape[1], -1)), Adaptive(K=4), 6)
+    other.load_state_dict(source.state_dict())
+    for row in other.patches().index.tolist():
+        members = [u for u in row if u >= 0]
+        assert gone not in members[1:]
+        assert len(set(members)) == len(members), "a node twice in one patch"
+
+
 def test_with_more_than_512_nodes_candidates_are_few_and_exact():
     graph = both_ways(random_pairs(600, np.random.default_rng(3), degree=4))
     kind = Adaptive(K=4, c=0.5)

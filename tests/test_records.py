@@ -52,6 +52,17 @@ def test_appending_after_a_cut_line_loses_nothing(tmp_path):
     assert [r["split"] for r in read_records(path)] == [0, 2, 3]
 
 
+def test_a_whole_record_without_its_line_end_is_kept(tmp_path):
+    """It was read as finished, so the next record must not turn it into a cut one."""
+    path = tmp_path / "records.jsonl"
+    append_record(path, {"split": 0})
+    append_record(path, {"split": 1})
+    path.write_bytes(path.read_bytes()[:-1])
+    assert [r["split"] for r in read_records(path)] == [0, 1]
+    append_record(path, {"split": 2})
+    assert [r["split"] for r in read_records(path)] == [0, 1, 2]
+
+
 def test_damage_within_is_an_error_that_names_the_line(tmp_path):
     path = tmp_path / "records.jsonl"
     path.write_text('{"a": 1}\n{"a": \n{"a": 3}\n')

@@ -258,7 +258,8 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tuple(getattr(self, name) for name in (*names, "normalise", "structure", "device"))
 
     def _fits(self, prepared: Prepared, graph: Graph) -> bool:
-        return prepared.key == self._key() and (prepared.graph.indices is graph.indices and prepared.graph.x is graph.x)
+        parts = ("indptr", "indices", "weights", "x")
+        return prepared.key == self._key() and all(getattr(prepared.graph, p) is getattr(graph, p) for p in parts)
 
     def _filter(self) -> LearnableFilter:
         return LEARNABLE[self.extractor](self.filters, self.c, self.sigma)
@@ -347,6 +348,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def patches_(self) -> Patches:
         """The patches of all nodes, as the fitted filter has them."""
         check_is_fitted(self)
+        self._known(None)
         source = self.model_.patches
         if isinstance(source, SpectralPatches):
             return source.patches()
@@ -357,6 +359,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         values = np.linspace(-1.0, 1.0, points, dtype=np.float32)
         if self.extractor in LEARNABLE:
             check_is_fitted(self)
+            self._known(None)
             learned = response(self.model_.patches.filter, values)  # type: ignore[arg-type]
             return FilterResponse(values, learned, response(self._filter(), values))
         if self.extractor == "ppr":
@@ -373,6 +376,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ``source`` says where the graph came from, for ``gpatcher predict``.
         """
         check_is_fitted(self)
+        self._known(None)
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         state = {name: value.contiguous().clone() for name, value in self.model_.state_dict().items()}

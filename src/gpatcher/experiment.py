@@ -67,7 +67,7 @@ def run_splits(
     path = out / "records.jsonl"
     config = {k: v for k, v in classifier.get_params().items() if k not in ("seed", "memory", "device")}
     key = config_hash(config)
-    mine = [r for r in read_records(path) if (r.get("graph"), r["config_hash"]) == (graph.fingerprint, key)]
+    mine = [r for r in read_records(path) if (r.get("graph"), r["config_hash"]) == (graph.content, key)]
     finished = {(r["split"], r["seed"]): r for r in mine} if resume else {}
 
     done: list[Record] = []
@@ -81,7 +81,7 @@ def run_splits(
         classifier.set_params(seed=run_seed)
         prepared = prepared or classifier.prepare(graph)
         # the checkpoint of another run or configuration is never taken for this one's
-        place = out / f"checkpoint-{graph.fingerprint}-{key}-{split}-{run_seed}.safetensors"
+        place = out / f"checkpoint-{graph.content}-{key}-{split}-{run_seed}.safetensors"
         if not resume:
             place.unlink(missing_ok=True)
 
@@ -93,7 +93,7 @@ def run_splits(
         result = classifier.result_
         record: Record = {
             "dataset": graph.name,
-            "graph": graph.fingerprint,
+            "graph": graph.content,
             "model": model,
             "extractor": classifier.extractor,
             "split": split,

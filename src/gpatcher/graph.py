@@ -255,6 +255,25 @@ class Graph:
             digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()[:16]
 
+    @cached_property
+    def content(self) -> str:
+        """Sixteen hexadecimal digits of everything: edges as given, weights, features, labels and splits."""
+        digest = hashlib.sha256()
+        x: Any = self.x
+        features = [x.indptr, x.indices, x.data] if sp.issparse(x) else [x]
+        parts: list[Any] = [self.indptr, self.indices, self.weights, self.y, *features]
+        for array in parts:
+            if array is None:
+                digest.update(b"none")
+                continue
+            digest.update(f"{array.dtype} {array.shape}".encode())
+            step = max(1, _BLOCK_BYTES // max(1, array[:1].nbytes))
+            for start in range(0, len(array), step):
+                digest.update(np.ascontiguousarray(array[start : start + step]).tobytes())
+        for split in self.splits:
+            digest.update(split.hash.encode())
+        return digest.hexdigest()[:16]
+
     def neighbours(self, v: int) -> IntArray:
         """Return the sorted neighbours of node v."""
         return self.indices[self.indptr[v] : self.indptr[v + 1]]

@@ -157,12 +157,13 @@ class SpectralPatches(nn.Module):
             part = slice(start, start + _BLOCK)
             same = self.members[part, :, None] == self.around[part, None]
             self.places[part] = same.int().argmax(2)
-        self.members.copy_(self.around.gather(1, self.places))
+            # one that is no candidate any more leaves its place empty
+            self.members[part] = torch.where(same.any(2), self.members[part], -1)
 
     def forward(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Return index (b, p), -1 where a patch runs short, and score (b, p) of these nodes."""
         picked = self.places[nodes]
-        index = self.around[nodes].gather(1, picked)
+        index = self.members[nodes]
         score = self.products[nodes[:, None], picked] @ self.filter.coefficients()
         # a candidate that the filter does not reach is no member
         size = score.detach().abs()

@@ -25,15 +25,24 @@ _CUT = b" cut short\n"  # ends a line that a kill left unfinished
 def append_record(path: Path, record: Record) -> None:
     """Append one line in one write, so that two processes never mix theirs."""
     line = (json.dumps(record, allow_nan=False) + "\n").encode()
-    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        end = os.fstat(handle).st_size
-        if end and os.pread(handle, 1, end - 1) != b"\n":
-            line = _CUT + line  # a killed run left half a line: mark it, or it would be glued to this one
+        tail = path.read_bytes().rpartition(b"\n")[2]
+        if tail:
+            # a killed run left a line without its end: finish it, or mark it where it is no record
+            line = (b"\n" if _is_json(tail) else _CUT) + line
         os.write(handle, line)
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def read_records(path: Path) -> list[Record]:
