@@ -63,7 +63,7 @@ def gather_step(kind: str) -> None:
     torch.manual_seed(0)
     patches = FixedPatches(push_patches(graph, 32))
     build = Literal if kind == "literal" else GPatcher
-    model = build(patches, graph.num_features, graph.num_classes, dropout=0.0, input_dropout=0.0)
+    model = build(patches, graph.num_features, graph.num_classes, mixer_hidden=16, dropout=0.0, input_dropout=0.0)
     x = torch.from_numpy(np.array(graph.x)) if kind == "literal" else node_features(graph)
     nodes, y = torch.arange(graph.n), torch.from_numpy(graph.y.copy())
 
