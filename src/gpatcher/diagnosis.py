@@ -172,9 +172,8 @@ def _spectral(graph: Graph, known: Heterophily) -> SpectralDiagnosis | None:
     if not labels.any():
         return None
     if graph.n > EXACT_NODES:
-        by_moments = [chebyshev_moments(graph, s, _MOMENTS) if s.any() else None for s in (labels, h)]
-        first, second = (None if m is None else measure_from_moments(m, _BINS) for m in by_moments)
-        assert first is not None
+        first = measure_from_moments(chebyshev_moments(graph, labels, _MOMENTS), _BINS)
+        second = measure_from_moments(chebyshev_moments(graph, h, _MOMENTS), _BINS) if h.any() else None
         return SpectralDiagnosis(first, second, {})
     spectrum = eigenpairs(graph)
     values = spectrum.values

@@ -328,6 +328,17 @@ class Graph:
         data = np.ones(self.stored_edges, dtype) if self.weights is None else self.weights.astype(dtype)
         return self._csr(data)
 
+    def walk(self, self_loops: bool = False, dtype: npt.DTypeLike = np.float64) -> sp.csr_array:
+        """Return the undirected adjacency that Ã is made of: no self-loops, or one of weight 1 at every node."""
+        matrix = self.undirected().adjacency(dtype)
+        if self.self_loops:
+            matrix = matrix.copy()  # the index arrays are the graph's own
+            kernels.clear_diagonal(matrix.indptr, matrix.indices, matrix.data)
+            matrix.eliminate_zeros()
+        if self_loops:
+            matrix = sp.csr_array(matrix + sp.eye_array(self.n, dtype=dtype))
+        return matrix
+
     def normalised(self, self_loops: bool = False, dtype: npt.DTypeLike = np.float64) -> sp.csr_array:
         """Return Ã = D^-1/2 A D^-1/2 of the undirected graph; shape (n, n).
 
@@ -341,13 +352,7 @@ class Graph:
                [1., 0., 0.],
                [0., 0., 0.]])
         """
-        matrix = self.undirected().adjacency(dtype)
-        if self.self_loops:
-            matrix = matrix.copy()  # the index arrays are the graph's own
-            kernels.clear_diagonal(matrix.indptr, matrix.indices, matrix.data)
-            matrix.eliminate_zeros()
-        if self_loops:
-            matrix = sp.csr_array(matrix + sp.eye_array(self.n, dtype=dtype))
+        matrix = self.walk(self_loops, dtype)
         degree = matrix.sum(axis=1)
         scale = np.zeros(self.n)
         np.divide(1.0, np.sqrt(degree), out=scale, where=degree > 0)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -262,15 +261,10 @@ def push_patches(
 def _walk(graph: Graph, self_loops: bool) -> tuple[IntArray, IntArray, FloatArray | None, FloatArray]:
     """Return the adjacency that Ã is made of, as CSR arrays, and its degrees."""
     both = graph.undirected()
-    if graph.self_loops or self_loops:
-        matrix = both.adjacency().copy()
-        if graph.self_loops:
-            kernels.clear_diagonal(matrix.indptr, matrix.indices, matrix.data)
-            matrix.eliminate_zeros()
-        if self_loops:
-            matrix = sp.csr_array(matrix + sp.eye_array(graph.n))
-        return matrix.indptr.astype(np.int64), matrix.indices, matrix.data, np.asarray(matrix.sum(axis=1))
-    return both.indptr, both.indices, both.weights, both.degrees()
+    if not graph.self_loops and not self_loops:
+        return both.indptr, both.indices, both.weights, both.degrees()
+    matrix = graph.walk(self_loops)
+    return matrix.indptr.astype(np.int64), matrix.indices, matrix.data, np.asarray(matrix.sum(axis=1))
 
 
 def _over_threads(work: Callable[[slice], int], total: int, block: int = 256) -> Iterator[int]:
