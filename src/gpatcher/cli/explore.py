@@ -1,0 +1,105 @@
+"""Commands that look at data: `datasets` and `diagnose`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpatcher.cli.common import (
+    AsJson,
+    Edges,
+    IdColumn,
+    Label,
+    Nodes,
+    Root,
+    SourceArgument,
+    SourceColumn,
+    TargetColumn,
+    Weight,
+    console,
+    graph_origin,
+    load_origin,
+)
+
+
+def datasets(root: Root = None, as_json: AsJson = False) -> None:
+    """List the data sets that have a name: what is in them, and whether their files are here."""
+    from gpatcher.data.named import NAMED, dataset_root, is_present, load_dataset
+    from gpatcher.diagnosis import diagnose
+
+    rows = []
+    for key, named in NAMED.items():
+        row: dict[str, object] = {"name": named.name, "splits": named.protocol, "present": is_present(key, root)}
+        if row["present"]:
+            found = diagnose(load_dataset(key, root), spectral=False)
+            row |= {"nodes": found.nodes, "edges": found.edges, "classes": found.classes, "features": found.features}
+            row["heterophily"] = found.node_heterophily
+        rows.append(row)
+    if as_json:
+        typer.echo(json.dumps(rows))
+        return
+
+    from rich.table import Table
+
+    columns = ("nodes", "edges", "classes", "features", "heterophily")
+    table = Table("data set", *columns, "splits", "files", header_style="bold")
+    for name in columns:
+        table.columns[[c.header for c in table.columns].index(name)].justify = "right"
+    for row in rows:
+        shown = [row.get(name) for name in columns]
+        cells = [f"{v:.3f}" if isinstance(v, float) else f"{v:,}" if v is not None else "" for v in shown]
+        table.add_row(str(row["name"]), *cells, str(row["splits"]), "here" if row["present"] else "on first use")
+    screen = console()
+    screen.print(table)
+    screen.print(f"Folder: {dataset_root(root)}. Sets not there are downloaded on first use.", style="dim")
+
+
+def diagnose(
+    source: SourceArgument = None,
+    nodes: Nodes = None,
+    edges: Edges = None,
+    id_column: IdColumn = "id",
+    label: Label = "label",
+    source_column: SourceColumn = "source",
+    target_column: TargetColumn = "target",
+    weight: Weight = None,
+    out: Annotated[Path | None, typer.Option(help="Also write a page with the plots, e.g. report.html.")] = None,
+    as_json: AsJson = False,
+    spectral: Annotated[
+        bool, typer.Option(help="Measure the frequencies too; without them the cost is O(n + m).")
+    ] = True,
+    root: Root = None,
+) -> None:
+    """Tell how heterophilous a graph is, where its labels live, what is wrong with it and what to try."""
+    from gpatcher.diagnosis import diagnose as measure
+
+    origin = graph_origin(source, nodes, edges, id_column, label, source_column, target_column, weight)
+    graph = load_origin(origin, root)
+    found = measure(graph, spectral=spectral)
+    if out is not None:
+        from gpatcher.report.diagnosis import write_diagnosis
+
+        write_diagnosis(found, out)
+    if as_json:
+        typer.echo(json.dumps(found.to_dict()))
+        return
+
+    from rich.table import Table
+
+    from gpatcher.report.diagnosis import measure_rows
+
+    screen = console()
+    table = Table("measure", "value", "meaning", title=found.name, title_justify="left", header_style="bold")
+    for row in measure_rows(found):
+        table.add_row(*row)
+    screen.print(table)
+    for title, lines in (("To know about the data", found.problems), ("To try", found.advice)):
+        if lines:
+            screen.print(f"\n{title}", style="bold")
+            for line in lines:
+                screen.print(f"  - {line}", soft_wrap=True)
+    if out is not None:
+        screen.print(f"\nThe page is in {out}")

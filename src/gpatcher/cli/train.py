@@ -1,0 +1,148 @@
+"""Commands that train and use a model: `fit` and `predict`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpatcher.cli.common import (
+    Edges,
+    IdColumn,
+    Label,
+    Nodes,
+    Root,
+    SourceArgument,
+    SourceColumn,
+    TargetColumn,
+    Weight,
+    console,
+    graph_origin,
+    load_origin,
+)
+
+
+def fit(
+    source: SourceArgument = None,
+    out: Annotated[Path, typer.Option(help="Folder for the records, the model and the page.")] = Path("run"),
+    model: Annotated[str, typer.Option(help="gpatcher (learned filter) or fast (personalised PageRank).")] = "gpatcher",
+    preset: Annotated[
+        str | None, typer.Option(help="paper, default or a data set's name. Default: that of SOURCE, if there is one.")
+    ] = None,
+    extractor: Annotated[
+        str | None, typer.Option(help="heterophily-aware, polynomial, shared, heat, bandpass or ppr.")
+    ] = None,
+    patch_size: Annotated[int | None, typer.Option(help="Nodes in a patch, the node itself included.")] = None,
+    filters: Annotated[int | None, typer.Option(help="Powers of the filter, K.")] = None,
+    hidden: Annotated[int | None, typer.Option(help="Hidden features.")] = None,
+    layers: Annotated[int | None, typer.Option(help="Layers of the mixer.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Weight decay.")] = None,
+    dropout: Annotated[float | None, typer.Option(help="Dropout.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Most epochs.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Nodes in a step; all at once by default.")] = None,
+    structure: Annotated[bool | None, typer.Option(help="Rows of the adjacency as features too.")] = None,
+    class_weights: Annotated[bool | None, typer.Option(help="Weigh classes by the inverse of their size.")] = None,
+    splits: Annotated[
+        str, typer.Option(help="'all' (every split, or ten seeds where there is one), or numbers such as 0,1.")
+    ] = "0",
+    seed: Annotated[int, typer.Option(help="Seed of the first run; each further run takes the next.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+    memory: Annotated[
+        float | None, typer.Option(help="GiB that eigenvectors may take. Default: half of the free.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Skip finished runs and go on with an interrupted one.")
+    ] = False,
+    nodes: Nodes = None,
+    edges: Edges = None,
+    id_column: IdColumn = "id",
+    label: Label = "label",
+    source_column: SourceColumn = "source",
+    target_column: TargetColumn = "target",
+    weight: Weight = None,
+    root: Root = None,
+) -> None:
+    """Train, score and save: records.jsonl, a model and a page with the learned filter."""
+    from gpatcher.experiment import run_splits
+    from gpatcher.presets import parameters
+
+    origin = graph_origin(source, nodes, edges, id_column, label, source_column, target_column, weight)
+    given = {
+        "extractor": extractor,
+        "patch_size": patch_size,
+        "filters": filters,
+        "hidden": hidden,
+        "layers": layers,
+        "lr": lr,
+        "weight_decay": weight_decay,
+        "dropout": dropout,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "structure": structure,
+        "class_weights": class_weights,
+        "memory": None if memory is None else int(memory * 2**30),
+    }
+    chosen = parameters(model, source or "", preset) | {k: v for k, v in given.items() if v is not None}
+    graph = load_origin(origin, root)
+
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    screen = console()
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}"), TimeElapsedColumn())
+    with Progress(*columns, console=screen, transient=True) as bar:
+        task = bar.add_task("extracting patches", total=None, figures="")
+
+        def show(number: int, count: int, epoch: int, most: int, figures: dict[str, float]) -> None:
+            text = f"validation loss {figures['val_loss']:.3f}, accuracy {figures['val_accuracy']:.1%}"
+            bar.update(task, description=f"run {number} of {count}", total=most, completed=epoch, figures=text)
+
+        done = run_splits(
+            graph,
+            model,
+            chosen,
+            out,
+            splits=splits,
+            seed=seed,
+            device=device,
+            origin=origin,
+            resume=resume,
+            progress=show,
+        )
+
+    from rich.table import Table
+
+    from gpatcher.records import summarise
+
+    table = Table("split", "seed", "validation", "test", "epochs", "seconds", title=f"{model} on {graph.name}")
+    for record in done:
+        test = "no labels" if record["test_accuracy"] is None else f"{100 * record['test_accuracy']:.1f}"
+        figures = (f"{100 * record['val_accuracy']:.1f}", test, str(record["epochs"]), f"{record['seconds']:.1f}")
+        table.add_row(str(record["split"]), str(record["seed"]), *figures)
+    screen.print(table)
+    scored = [record["test_accuracy"] for record in done if record["test_accuracy"] is not None]
+    if scored:
+        screen.print(f"Test accuracy: {summarise(scored)}", style="bold")
+    screen.print(f"Records, model and the page of the filter: {out}/records.jsonl, model.safetensors, filter.html")
+
+
+def predict(
+    folder: Annotated[Path, typer.Argument(help="The folder that 'gpatcher fit' wrote.")],
+    out: Annotated[Path, typer.Option(help="Where to write, .parquet or .csv.")] = Path("predictions.parquet"),
+    root: Root = None,
+) -> None:
+    """Write a class and probabilities for every node of the graph that a model was trained on."""
+    from gpatcher.data.tables import write_table
+    from gpatcher.estimator import GPatcherClassifier, read_about
+    from gpatcher.experiment import prediction_columns
+    from gpatcher.graph import InputError
+
+    about = read_about(folder)
+    if not about.get("source"):
+        raise InputError(f"{folder} does not say which graph it belongs to; predict from Python with the graph at hand")
+    graph = load_origin(about["source"], root)
+    classifier = GPatcherClassifier.load(folder, graph)
+    columns = prediction_columns(classifier, graph)
+    write_table(columns, out)
+    console().print(f"{graph.n:,} rows in {out}")
