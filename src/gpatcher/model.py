@@ -173,7 +173,7 @@ class GPatcher(nn.Module):
         if "mean" in self.paths:
             weight = score if self.mean_ego else torch.cat([torch.zeros_like(score[:, :1]), score[:, 1:]], 1)
             weight = weight / weight.abs().sum(1, keepdim=True).clamp_min(1e-9)
-            parts["mean"] = torch.bmm(weight[:, None], F.embedding(index, h)).squeeze(1)
+            parts["mean"] = F.embedding_bag(index, h, mode="sum", per_sample_weights=weight)
         if "mixer" in self.paths:
             # scores of size 1 on average, whatever their scale
             scale = score * there.sum(1, keepdim=True) / score.abs().sum(1, keepdim=True).clamp_min(1e-9)
