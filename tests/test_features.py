@@ -192,3 +192,20 @@ def test_impossible_tables_are_refused():
         node_features(graph_with(features()), normalise="nonsense")
     with pytest.raises(InputError, match=r"no features.*structure=True"):
         node_features(graph_with(None))
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize("structure", [False, True])
+def test_mass_is_what_a_row_has_of_everything(form, structure, tmp_path):
+    x = features()
+    graph = graph_with(in_form(x, form, tmp_path))
+    found = table_of(graph, normalise="l2", mass=True, structure=structure)
+    np.testing.assert_allclose(found[:, 5], np.log1p(np.abs(x).sum(1)), atol=1e-5)
+    np.testing.assert_allclose(found[:, :5], table_of(graph, normalise="l2"), atol=1e-6)
+    if structure:
+        np.testing.assert_allclose(found[:, 6:], graph.adjacency().toarray())
+
+
+def test_mass_does_not_read_a_memory_map_whole(tmp_path):
+    with pytest.raises(InputError, match="memory-mapped"):
+        node_features(graph_with(in_form(features(), "memmap", tmp_path)), mass=True)

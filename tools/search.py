@@ -53,6 +53,8 @@ SPACE = [
     | {"patience": 30, **LEAN},
     {"hidden": 128, "patch_size": 8, "weight_decay": 5e-3, "input_dropout": 0.2, "head_layers": 2, "average": 0.95}
     | {"patience": 30, **LEAN},
+    {"normalise": "l2", "mass": True, "hidden": 128, "patch_size": 8, "weight_decay": 2e-3, "input_dropout": 0.0}
+    | {"head_layers": 2, "average": 0.95, "patience": 30, **LEAN},
 ]
 # how fast the filter learns, beside the rest: hardly at all where labels are few
 FILTER_LR = (0.003, 0.2, 1.0)

@@ -91,6 +91,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ego_gate, mixer_gate, mean_ego, head_layers : see `GPatcher`
     normalise : of the features: none, l1, l2 or standard
     structure : rows of the adjacency as features too
+    mass : the sum of each row of features as a feature too, see `gpatcher.features.node_features`
     lr, weight_decay, epochs, patience, stop, batch_size, renew_every, filter_lr, class_weights, average : see
         `TrainConfig`
     memory : bytes that eigenvectors may take; by default half of what is free
@@ -136,6 +137,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         head_layers: int = 1,
         normalise: str = "none",
         structure: bool = False,
+        mass: bool = False,
         lr: float = 0.005,
         weight_decay: float = 5e-4,
         epochs: int = 500,
@@ -171,6 +173,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.head_layers = head_layers
         self.normalise = normalise
         self.structure = structure
+        self.mass = mass
         self.lr = lr
         self.weight_decay = weight_decay
         self.epochs = epochs
@@ -239,7 +242,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def prepare(self, graph: Graph) -> Prepared:
         """Make what does not depend on a split: features, and patches (fixed) or products of pairs (learnable)."""
-        x = node_features(graph, self.normalise, self.structure, check_device(self.device))
+        x = node_features(graph, self.normalise, self.structure, self.mass, check_device(self.device))
         started = time.perf_counter()
         fixed, pairs = None, None
         if check_extractor(self.extractor) == "ppr":
@@ -255,7 +258,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _key(self) -> tuple[Any, ...]:
         names = ("extractor", "patch_size", "filters", "c", "eps", "self_loops", "sigma", "candidates")
-        return tuple(getattr(self, name) for name in (*names, "normalise", "structure", "device"))
+        return tuple(getattr(self, name) for name in (*names, "normalise", "structure", "mass", "device"))
 
     def _fits(self, prepared: Prepared, graph: Graph) -> bool:
         parts = ("indptr", "indices", "weights", "x")

@@ -94,7 +94,11 @@ class _Product(torch.autograd.Function):
 
 
 def node_features(
-    graph: Graph, normalise: str = "none", structure: bool = False, device: torch.device | str = "cpu"
+    graph: Graph,
+    normalise: str = "none",
+    structure: bool = False,
+    mass: bool = False,
+    device: torch.device | str = "cpu",
 ) -> FeatureTable:
     """Build the table of features of a graph.
 
@@ -104,21 +108,28 @@ def node_features(
         deviation 1 (``standard``, the LayerNorm of Algorithm 1 without its affine part), or left as it is
     structure : append the node's rows of the adjacency, outgoing and incoming (once where the graph is undirected):
         which nodes it is joined to becomes a feature, as in LINKX (Lim et al., 2021)
+    mass : append log(1 + Σ|x|) of each row: how much a node has of everything, which normalisation takes away and
+        dropout of the input blurs
     """
     if normalise not in NORMS:
         raise InputError(f"there is no normalisation {normalise!r}; there are {', '.join(NORMS)}")
     x = graph.x
     if x is None and not structure:
         raise InputError(f"{graph.name} has no features; let the adjacency rows serve as such (structure=True)")
-    if x is not None:
-        x = _normalised(x, normalise)
-    if not structure:
-        return FeatureTable(x, device)
-    rows = [graph.adjacency(np.float32)]
-    if graph.is_directed:
-        rows.append(sp.csr_array(rows[0].T))
-    parts = rows if x is None else [sp.csr_array(x), *rows]
-    return FeatureTable(sp.csr_array(sp.hstack(parts)), device)
+    parts = [] if x is None else [_normalised(x, normalise)]
+    if mass and isinstance(x, np.memmap):
+        raise InputError("mass would copy memory-mapped features whole; leave it out, or pass them in memory")
+    if x is not None and mass:
+        total = np.asarray(abs(x).sum(axis=1), dtype=np.float32).reshape(-1, 1)
+        parts.append(np.log1p(total))
+    if structure:
+        rows = graph.adjacency(np.float32)
+        parts += [rows, sp.csr_array(rows.T)] if graph.is_directed else [rows]
+    if len(parts) == 1:
+        return FeatureTable(parts[0], device)
+    if any(sp.issparse(part) for part in parts):
+        return FeatureTable(sp.csr_array(sp.hstack([sp.csr_array(part) for part in parts])), device)
+    return FeatureTable(np.hstack(parts), device)
 
 
 def _normalised(x: Any, how: str) -> Any:
