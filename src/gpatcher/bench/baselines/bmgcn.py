@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.utils import softmax
 
-from gpatcher.bench.baselines.base import Baseline, FeatureProduct, Perceptron, edge_list
+from gpatcher.bench.baselines.base import Baseline, EdgeProduct, FeatureProduct, Perceptron, Propagation
 from gpatcher.features import FeatureTable
 from gpatcher.graph import Graph, InputError, IntArray
 
@@ -60,9 +60,10 @@ class BMGCN(Baseline):
         matrix = graph.walk()
         if loop:
             matrix = sp.csr_array(matrix + loop * sp.eye_array(graph.n))
-        edges, weights = edge_list(matrix)
-        self.register_buffer("edges", edges, persistent=False)
-        self.register_buffer("weights", weights, persistent=False)
+        self.sums, self.neighbours = EdgeProduct(matrix), Propagation(matrix)
+        target = np.repeat(np.arange(graph.n), np.diff(matrix.indptr))
+        self.register_buffer("target", torch.from_numpy(target), persistent=False)
+        self.register_buffer("weights", torch.from_numpy(matrix.data.astype(np.float32)), persistent=False)
         given = np.asarray(labels)
         self.register_buffer("known", torch.from_numpy(np.flatnonzero(given >= 0)), persistent=False)
         truth = F.one_hot(torch.from_numpy(given[given >= 0].astype(np.int64)), self.classes).float()
@@ -76,7 +77,7 @@ class BMGCN(Baseline):
         self.around = nn.ModuleList(nn.Linear(a, b, bias=False) for a, b in pairs)
         self.own = nn.ModuleList(nn.Linear(a, b) for a, b in pairs)
 
-    edges: Tensor
+    target: Tensor
     weights: Tensor
     known: Tensor
     truth: Tensor
@@ -86,10 +87,10 @@ class BMGCN(Baseline):
         """Return the logits of these nodes, shape (b, C)."""
         g = self.edge_weights(torch.softmax(self.perceptron(x), 1))
         around, own = self.product(x).chunk(2, dim=1)
-        h: Tensor = self._gather(g, around) + own + self.bias
+        h: Tensor = self.sums(g, around) + own + self.bias
         for spread, keep in zip(self.around, self.own, strict=True):
             h = self.drop(F.relu(h))
-            h = self._gather(g, spread(h)) + keep(h)
+            h = self.sums(g, spread(h)) + keep(h)
         return h[nodes]
 
     def extra_loss(self, x: FeatureTable, nodes: Tensor, target: Tensor) -> Tensor:
@@ -98,23 +99,16 @@ class BMGCN(Baseline):
 
     def edge_weights(self, soft: Tensor) -> Tensor:
         """Return g of each edge from soft labels B, shape (n, C); shape (m,)."""
-        source, target = self.edges
-        similarity = self.block_similarity(soft)
-        score = ((soft @ similarity)[target] * soft[source]).sum(1)
-        weight: Tensor = softmax(self.weights * score, target, num_nodes=len(soft))
+        score = ((soft @ self.block_similarity(soft))[self.target] * soft[self.sums.columns]).sum(1)
+        weight: Tensor = softmax(self.weights * score, self.target, num_nodes=len(soft))
         return weight
 
     def block_similarity(self, soft: Tensor) -> Tensor:
         """Return Q, shape (C, C)."""
         labels = soft.index_copy(0, self.known, self.truth)
-        blocks = labels.T @ self._gather(self.weights, labels)
+        blocks = labels.T @ self.neighbours(labels)
         rows = blocks.sum(1, keepdim=True)  # every row of labels has sum 1, so this is Yᵀ A' 1
         blocks = blocks / rows.clamp_min(1e-12)
         similarity = blocks @ blocks.T * self.diagonal
         total: Tensor = similarity / similarity.sum(1, keepdim=True).clamp_min(1e-12)
         return total
-
-    def _gather(self, weight: Tensor, h: Tensor) -> Tensor:
-        """Return Σ_u weight_vu h_u for each node v."""
-        source, target = self.edges
-        return torch.zeros_like(h).index_add(0, target, weight[:, None] * h[source])

@@ -4,14 +4,31 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import FAConv
 
-from gpatcher.bench.baselines.base import Baseline, FeatureProduct, edge_list
+from gpatcher.bench.baselines.base import Baseline, EdgeProduct, FeatureProduct, sparse_tensor
 from gpatcher.features import FeatureTable
 from gpatcher.graph import Graph, InputError
+
+
+class _Gated(FAConv):  # type: ignore[misc]
+    """The layer with its sum over neighbours made by sparse products; gates and weights are the layer's own."""
+
+    def __init__(self, product: EdgeProduct, target: Tensor, *shape: Any) -> None:
+        super().__init__(*shape, normalize=False)
+        self.product = product
+        self.register_buffer("target", target, persistent=False)
+
+    def message_and_aggregate(self, adj_t: Tensor, x: Tensor, alpha: tuple[Tensor, Tensor]) -> Tensor:
+        """Return the sums, shape (n, h)."""
+        gate = (alpha[0].squeeze(1)[adj_t.col_indices()] + alpha[1].squeeze(1)[self.target]).tanh()
+        gate = F.dropout(gate, self.dropout, self.training)
+        total: Tensor = self.product(gate * adj_t.values(), x)
+        return total
 
 
 class FAGCN(Baseline):
@@ -34,22 +51,22 @@ class FAGCN(Baseline):
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
         if not eps >= 0:
             raise InputError(f"eps must be at least 0, got {eps}")
-        edges, weights = edge_list(graph.normalised())
-        self.register_buffer("edges", edges, persistent=False)
-        self.register_buffer("weights", weights, persistent=False)
+        matrix = graph.normalised()
+        self.register_buffer("matrix", sparse_tensor(matrix), persistent=False)
+        sums = EdgeProduct(matrix)
+        target = torch.from_numpy(np.repeat(np.arange(graph.n), np.diff(matrix.indptr)))
         self.product = FeatureProduct(features, hidden, dropout=dropout)
         self.bias = nn.Parameter(torch.zeros(hidden))
-        self.convolutions = nn.ModuleList(FAConv(hidden, eps, dropout, normalize=False) for _ in range(layers))
+        self.convolutions = nn.ModuleList(_Gated(sums, target, hidden, eps, dropout) for _ in range(layers))
         self.classifier = nn.Linear(hidden, self.classes)
 
-    edges: Tensor
-    weights: Tensor
+    matrix: Tensor
 
     def forward(self, x: FeatureTable, nodes: Tensor) -> Tensor:
         """Return the logits of these nodes, shape (b, C)."""
         start = self.drop(F.relu(self.product(x) + self.bias))
         h = start
         for convolution in self.convolutions:
-            h = convolution(h, start, self.edges, self.weights)
+            h = convolution(h, start, self.matrix)
         logits: Tensor = self.classifier(h[nodes])
         return logits
