@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from gpatcher.features import FeatureTable
 from gpatcher.graph import Graph, InputError, warn_input
 
+_DENSE = 0.1  # a matrix with a larger share of non-zeros is smaller and faster as a dense one
+
 
 class Baseline(nn.Module):
     """A model under the one contract: ``forward(x, nodes)`` gives the logits of these nodes, shape (b, C).
@@ -133,7 +135,7 @@ class Propagation(nn.Module):
 
     def __init__(self, matrix: Any) -> None:
         super().__init__()
-        self._matrix = matrix
+        self._matrix = matrix.toarray() if matrix.nnz > _DENSE * matrix.shape[0] ** 2 else matrix
         self._table: FeatureTable | None = None  # made on the device that is first seen
 
     def forward(self, h: Tensor, dropout: float = 0.0) -> Tensor:
