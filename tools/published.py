@@ -26,7 +26,6 @@ PAGE = Path("docs/baselines.md")
 RUNS = 10
 FAR = 1.5  # points below the published figure that ask for a reason
 
-KIPF = "Kipf and Welling (2017), Table 2"
 GCNII = "Chen et al. (2020, GCNII), Table 2"
 SHEAF = "Bodnar et al. (2022, neural sheaf diffusion), Table 1"
 
@@ -84,7 +83,7 @@ CHECKS = [
         "gcn",
         "cora",
         81.5,
-        KIPF,
+        "Kipf and Welling (2017), Table 2",
         {"hidden": 16, "dropout": 0.5},
         {"lr": 0.01, "weight_decay": 5e-4, "epochs": 200, "patience": 200},
     ),
@@ -92,7 +91,7 @@ CHECKS = [
         "chebnet",
         "cora",
         81.2,
-        KIPF,
+        "Kipf and Welling (2017), Table 3, K = 2",
         {"hidden": 16, "dropout": 0.5, "K": 2},
         {"lr": 0.01, "weight_decay": 5e-4, "epochs": 200, "patience": 200},
     ),
@@ -134,7 +133,7 @@ CHECKS = [
         "fagcn",
         "cora",
         84.1,
-        "Bo et al. (2021), Table 3",
+        "Bo et al. (2021), results on Cora",
         {"hidden": 16, "dropout": 0.6, "layers": 4, "eps": 0.2},
         {"lr": 0.01, "weight_decay": 1e-3, "epochs": 500, "patience": 200},
     ),
@@ -142,6 +141,11 @@ CHECKS = [
         "h2gcn",
         (84.9, 87.7, 82.7),
         SHEAF,
+        reason=(
+            "likely the choice of variant: the authors' own runs search one and two rounds, with and without ReLU, "
+            "dropout and weight decay, for each data set; here one variant serves for all. Raw features in place of "
+            "normalised ones do not close the gap, which is about twice the standard error of the mean"
+        ),
         parameters={"hidden": 64, "dropout": 0.5, "layers": 1},
         train={"lr": 0.01, "weight_decay": 5e-4, "epochs": 2000, "patience": 100},
     ),
@@ -149,7 +153,7 @@ CHECKS = [
         "bmgcn",
         "texas",
         85.1,
-        "He et al. (2022), Table 2",
+        "He et al. (2022), results on Texas",
         {"hidden": 64, "dropout": 0.5, "layers": 2, "enhance": 1.0},
         {"lr": 0.001, "weight_decay": 5e-4, "epochs": 1600, "patience": 300, "stop": "accuracy"},
         normalise="none",
