@@ -1,0 +1,278 @@
+"""The baselines against figures published for them: `python tools/published.py run`, then `... table`.
+
+`run` trains each baseline with its own paper's settings on the protocol of the figure and appends to
+results/published.jsonl; what is there already is not run again. `table` writes docs/baselines.md from the records.
+"""
+
+import argparse
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from gpatcher.bench.baselines import make_baseline
+from gpatcher.data import load_dataset
+from gpatcher.data.named import NAMED
+from gpatcher.features import node_features
+from gpatcher.graph import Graph, InputWarning, Split
+from gpatcher.records import Record, append_record, config_hash, peak_rss_mb, read_records, summarise, versions
+from gpatcher.training import TrainConfig, fit
+
+RECORDS = Path("results/published.jsonl")
+PAGE = Path("docs/baselines.md")
+RUNS = 10
+FAR = 1.5  # points below the published figure that ask for a reason
+
+GCNII = "Chen et al. (2020, GCNII), Table 2"
+SHEAF = "Bodnar et al. (2022, neural sheaf diffusion), Table 1"
+
+
+@dataclass(frozen=True)
+class Check:
+    """A figure published for a model, and the settings to meet it with.
+
+    Parameters
+    ----------
+    published : test accuracy, %
+    source : paper and table
+    normalise : of the features
+    random : ten nodes per class to train and 68 to stop by, drawn anew for each run; else the splits of the data
+    reason : why the run falls short, where it does
+    """
+
+    model: str
+    dataset: str
+    published: float
+    source: str
+    parameters: dict = field(default_factory=dict)
+    train: dict = field(default_factory=dict)
+    normalise: str = "l1"
+    random: bool = False
+    reason: str = ""
+
+    @property
+    def config(self) -> dict:
+        """All that the result depends on."""
+        train = {k: v for k, v in asdict(TrainConfig(**self.train)).items() if k in self.train}
+        return {"normalise": self.normalise, "random": self.random, **self.parameters, **train}
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What its records are found by."""
+        return self.model, NAMED[self.dataset].name, config_hash(self.config)
+
+    @property
+    def protocol(self) -> str:
+        """The splits, in words."""
+        if self.random:
+            return "ten random splits, 10 nodes per class to train"
+        return f"{NAMED[self.dataset].protocol}{', ten seeds' if NAMED[self.dataset].folder == 'Planetoid' else ''}"
+
+
+def _webkb(model: str, figures: tuple[float, float, float], source: str, **settings: object) -> Iterator[Check]:
+    for dataset, published in zip(("texas", "wisconsin", "cornell"), figures, strict=True):
+        yield Check(model, dataset, published, source, **settings)
+
+
+CHECKS = [
+    *_webkb("mlp", (80.8, 85.3, 81.9), SHEAF, parameters={"hidden": 64}, train={"lr": 0.01, "patience": 100}),
+    Check(
+        "gcn",
+        "cora",
+        81.5,
+        "Kipf and Welling (2017), Table 2",
+        {"hidden": 16, "dropout": 0.5},
+        {"lr": 0.01, "weight_decay": 5e-4, "epochs": 200, "patience": 200},
+    ),
+    Check(
+        "chebnet",
+        "cora",
+        81.2,
+        "Kipf and Welling (2017), Table 3, K = 2",
+        {"hidden": 16, "dropout": 0.5, "K": 2},
+        {"lr": 0.01, "weight_decay": 5e-4, "epochs": 200, "patience": 200},
+    ),
+    Check(
+        "gat",
+        "cora",
+        83.0,
+        "Veličković et al. (2018), Table 2",
+        {"hidden": 64, "heads": 8, "dropout": 0.6},
+        {"lr": 0.005, "weight_decay": 5e-4, "epochs": 1000, "patience": 100},
+    ),
+    *_webkb("graphsage", (82.4, 81.2, 76.0), SHEAF, parameters={"hidden": 64}, train={"lr": 0.01, "patience": 100}),
+    Check(
+        "appnp",
+        "cora",
+        83.3,
+        GCNII,
+        {"hidden": 64, "dropout": 0.5, "K": 10, "alpha": 0.1},
+        {"lr": 0.01, "weight_decay": 5e-3, "epochs": 1000, "patience": 100},
+    ),
+    Check(
+        "jknet",
+        "cora",
+        81.1,
+        GCNII,
+        {"hidden": 64, "dropout": 0.5, "layers": 4},
+        {"lr": 0.01, "weight_decay": 5e-4, "epochs": 500, "patience": 100},
+    ),
+    Check(
+        "gprgnn",
+        "cora",
+        79.5,
+        "Chien et al. (2021), Table 2",
+        {"hidden": 64, "dropout": 0.5, "spread_dropout": 0.5, "K": 10, "alpha": 0.1},
+        {"lr": 0.01, "weight_decay": 5e-4, "epochs": 1000, "patience": 200},
+        random=True,
+    ),
+    Check(
+        "fagcn",
+        "cora",
+        84.1,
+        "Bo et al. (2021), results on Cora",
+        {"hidden": 16, "dropout": 0.6, "layers": 4, "eps": 0.2},
+        {"lr": 0.01, "weight_decay": 1e-3, "epochs": 500, "patience": 200},
+    ),
+    *_webkb(
+        "h2gcn",
+        (84.9, 87.7, 82.7),
+        SHEAF,
+        reason=(
+            "likely the choice of variant: the authors' own runs search one and two rounds, with and without ReLU, "
+            "dropout and weight decay, for each data set; here one variant serves for all. Raw features in place of "
+            "normalised ones do not close the gap, which is about twice the standard error of the mean"
+        ),
+        parameters={"hidden": 64, "dropout": 0.5, "layers": 1},
+        train={"lr": 0.01, "weight_decay": 5e-4, "epochs": 2000, "patience": 100},
+    ),
+    Check(
+        "bmgcn",
+        "texas",
+        85.1,
+        "He et al. (2022), results on Texas",
+        {"hidden": 64, "dropout": 0.5, "layers": 2, "enhance": 1.0},
+        {"lr": 0.001, "weight_decay": 5e-4, "epochs": 1600, "patience": 300, "stop": "accuracy"},
+        normalise="none",
+    ),
+]
+
+
+def random_split(y: np.ndarray, seed: int) -> Split:
+    """Draw ten training nodes of each class, 68 validation nodes (2.5 % of Cora) and leave the rest to the test."""
+    order = np.random.default_rng(seed).permutation(len(y))
+    train = np.concatenate([order[y[order] == c][:10] for c in np.unique(y)])
+    rest = order[~np.isin(order, train)]
+    return Split(train, rest[:68], rest[68:])
+
+
+def plan(check: Check, graph: Graph, runs: int) -> Iterator[tuple[int, int, Split]]:
+    """Yield number of the split, seed and split of each run."""
+    for run in range(runs):
+        if check.random:
+            yield run, run, random_split(graph.labels(), run)
+        else:
+            number = run if len(graph.splits) > 1 else 0
+            yield number, run, graph.splits[number]
+
+
+def run(check: Check, runs: int) -> None:
+    """Train what is missing of the first runs."""
+    graph = load_dataset(check.dataset)
+    have = {(r["split"], r["seed"]) for r in found(check)}
+    x = node_features(graph, check.normalise)
+    for number, seed, split in plan(check, graph, runs):
+        if (number, seed) in have:
+            continue
+        torch.manual_seed(seed)
+        model = make_baseline(check.model, graph, x.shape[1], split, **check.parameters)
+        result = fit(model, x, graph.labels(), split, TrainConfig(**check.train), seed=seed)
+        append_record(
+            RECORDS,
+            {
+                "dataset": graph.name,
+                "graph": graph.content,
+                "model": check.model,
+                "split": number,
+                "seed": seed,
+                "val_accuracy": result.val_accuracy,
+                "test_accuracy": result.test_accuracy,
+                "epochs": result.epochs,
+                "best_epoch": result.best_epoch,
+                "seconds": round(result.seconds, 3),
+                "peak_rss_mb": peak_rss_mb(),
+                "split_hash": split.hash,
+                "directed_input": graph.is_directed,
+                "config_hash": check.key[2],
+                "config": check.config,
+                "versions": versions(),
+                "published": check.published,
+                "source": check.source,
+            },
+        )
+    print(*check.key[:2], check.published, summarise([r["test_accuracy"] for r in found(check)]), flush=True)
+
+
+def found(check: Check) -> list[Record]:
+    """Return the records of a check."""
+    return [r for r in read_records(RECORDS) if (r["model"], r["dataset"], r["config_hash"]) == check.key]
+
+
+def table() -> str:
+    """Return the page, from the records alone."""
+    rows, settings, reasons = [], [], []
+    for check in CHECKS:
+        name, dataset, _ = check.key
+        values = [r["test_accuracy"] for r in found(check)]
+        here, gap = "not run", ""
+        if values:
+            mean = summarise(values)
+            here, gap = f"{100 * mean.mean:.1f} ± {100 * mean.std:.1f}", f"{100 * mean.mean - check.published:+.1f}"
+            here += f" ({len(values)} runs)" * (len(values) < RUNS)
+            if 100 * mean.mean < check.published - FAR:
+                reasons.append(f"- {name} on {dataset}, {gap}: {check.reason or 'no reason found'}")
+        rows.append(
+            f"| {name} | {dataset} | {check.protocol} | {check.published:.1f} | {here} | {gap} | {check.source} |"
+        )
+        choice = ", ".join(f"{k} {v}" for k, v in check.config.items() if k != "random")
+        settings.append(f"- {name} on {dataset}: {choice}")
+    lines = [
+        "# Baselines against published figures",
+        "",
+        "Each baseline trained by the project's one loop with the settings of its paper, beside a figure published for",
+        "the same protocol. Test accuracy, %; mean and standard deviation over ten runs. Made by `tools/published.py`",
+        "from `results/published.jsonl`.",
+        "",
+        "| model | data set | protocol | published | here | difference | source of the figure |",
+        "|---" * 7 + "|",
+        *rows,
+        "",
+        f"## More than {FAR} points below",
+        "",
+        *(reasons or ["None."]),
+        "",
+        "## Settings",
+        "",
+        *settings,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("run", "table"))
+    parser.add_argument("models", nargs="*", help="all by default")
+    parser.add_argument("--runs", type=int, default=RUNS, help="the first so many, to look before all are run")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", InputWarning)
+    if options.what == "run":
+        for check in CHECKS:
+            if not options.models or check.model in options.models:
+                run(check, options.runs)
+    else:
+        PAGE.write_text(table())
+        print(table())
