@@ -19,10 +19,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpatcher import __version__
 from gpatcher.data.splits import stratified_split
+from gpatcher.engine import RayEngine, run_together
 from gpatcher.features import FeatureTable, node_features
 from gpatcher.filters import LearnableFilter, ppr_response, response
 from gpatcher.graph import FloatArray, Graph, InputError, IntArray, Split, some
 from gpatcher.model import PATHS, FixedPatches, GPatcher, TablePatches
+from gpatcher.parallel import Team
 from gpatcher.patches import (
     FIXED,
     LEARNABLE,
@@ -34,8 +36,11 @@ from gpatcher.patches import (
     push_patches,
     spectral_patches,
 )
+from gpatcher.records import peak_rss_mb
 from gpatcher.table import PatchTable
-from gpatcher.training import FitResult, TrainConfig, fit, predict_logits
+from gpatcher.training import FitResult, TrainConfig, fit, predict_logits, train
+
+Source = FixedPatches | TablePatches | SpectralPatches
 
 _FORMAT = "gpatcher-model"
 _FORMAT_VERSION = 1
@@ -108,6 +113,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     model_ : the fitted `GPatcher`
     split_ : the split used
     result_ : figures of the training run
+    batch_size_ : nodes in a step, None for all at once
     patches_ : the patches of all nodes
 
     Examples
@@ -201,6 +207,8 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         prepared: Prepared | None = None,
         progress: Callable[[int, dict[str, float]], None] | None = None,
         checkpoint: Path | None = None,
+        engine: RayEngine | None = None,
+        workers: int | None = None,
     ) -> Self:
         """Train on a graph.
 
@@ -211,20 +219,26 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         patches : a patch table of this graph, or its folder; its edges are not read then
         prepared : what `prepare` returned for this graph, to save making it again
         progress, checkpoint : see `gpatcher.training.fit`
+        engine, workers : a cluster to train on with so many processes, by default one for each CPU up to 8; needs
+            ``patches``, and a ``checkpoint`` on a file system that all machines share
         """
         self.split_ = self._choose(graph, split)
         if prepared is None or not self._fits(prepared, graph):
             prepared = self.prepare(graph, patches)
         torch.manual_seed(self.seed)
         self.model_ = self._build(graph, prepared)
-        train = {name: getattr(self, name) for name in TrainConfig.__dataclass_fields__}
-        train["batch_size"] = self._batch_size(graph, prepared)
+        given = {name: getattr(self, name) for name in TrainConfig.__dataclass_fields__}
+        config = TrainConfig(**{**given, "batch_size": self._batch_size(graph, prepared)})
+        self.batch_size_ = config.batch_size
+        self.workers_peak_mb_ = 0.0
+        if engine is not None:
+            self._train_on(engine, graph, prepared, config, checkpoint, workers, progress)
         self.result_: FitResult = fit(
             self.model_,
             prepared.x,
             graph.labels(),
             self.split_,
-            TrainConfig(**train),
+            config,
             seed=self.seed,
             progress=progress,
             checkpoint=checkpoint,
@@ -233,6 +247,36 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.fingerprint_ = graph.fingerprint
         self._remember(graph, prepared)
         return self
+
+    def _train_on(
+        self,
+        engine: RayEngine,
+        graph: Graph,
+        prepared: Prepared,
+        config: TrainConfig,
+        checkpoint: Path | None,
+        workers: int | None,
+        progress: Callable[[int, dict[str, float]], None] | None,
+    ) -> None:
+        """Train in several processes of a cluster; the finished checkpoint is all that comes back."""
+        if not isinstance(prepared.fixed, PatchTable) or checkpoint is None or self.device != "cpu":
+            raise InputError(
+                "a cluster trains on CPUs, from a patch table and with a checkpoint that all its machines see; make "
+                "the table with 'gpatcher patches' and pass it (patches=, --patches)"
+            )
+
+        def hear(message: tuple[str, Any, Any]) -> None:
+            kind, value, figures = message
+            if kind == "peak":
+                self.workers_peak_mb_ = max(self.workers_peak_mb_, value)
+            elif progress is not None:
+                progress(value, figures)
+
+        about = {"parameters": self.get_params(), "classes": graph.num_classes, "config": config}
+        about |= {"table": prepared.fixed.folder.absolute(), "checkpoint": checkpoint.absolute()}
+        parts = tuple(np.array(part) for part in (self.split_.train, self.split_.val, self.split_.test))
+        shared = (about, prepared.x, np.asarray(graph.labels()), parts)
+        run_together(engine, train_member, shared, folder=checkpoint.parent, workers=workers, hear=hear)
 
     def _choose(self, graph: Graph, split: Split | int | None) -> Split:
         if isinstance(split, Split):
@@ -295,17 +339,21 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return LEARNABLE[self.extractor](self.filters, self.c, self.sigma)
 
     def _build(self, graph: Graph, prepared: Prepared) -> GPatcher:
-        patches: FixedPatches | TablePatches | SpectralPatches
+        patches: Source
         if prepared.pairs is not None:
             patches = SpectralPatches(prepared.pairs, self._filter(), self.patch_size)
         elif isinstance(prepared.fixed, PatchTable):
             patches = TablePatches(prepared.fixed)
         elif prepared.fixed is not None:
             patches = FixedPatches(prepared.fixed)
+        return self.build(patches, prepared.x.shape[1], graph.num_classes)
+
+    def build(self, patches: Source, features: int, classes: int) -> GPatcher:
+        """Return the model before training, for patches from anywhere."""
         return GPatcher(
             patches,
-            prepared.x.shape[1],
-            graph.num_classes,
+            features,
+            classes,
             hidden=self.hidden,
             mixer_hidden=self.mixer_hidden,
             layers=self.layers,
@@ -510,6 +558,31 @@ def read_about(folder: Path) -> dict[str, Any]:
             f"{_FORMAT_VERSION}: install a newer gpatcher"
         )
     return about
+
+
+def train_member(
+    about: dict[str, Any], x: FeatureTable, y: IntArray, parts: tuple[IntArray, ...], tell: Callable[[Any], None]
+) -> None:
+    """Train as a member of a team; the first tells the others' driver of each epoch and keeps the checkpoint."""
+    estimator, checkpoint = GPatcherClassifier(**about["parameters"]), about["checkpoint"]
+    if not checkpoint.parent.is_dir():
+        raise InputError(f"{checkpoint.parent} is not there on every machine; put it on a file system they all share")
+    team = Team(together=True)
+    torch.manual_seed(estimator.seed)
+    model = estimator.build(TablePatches(PatchTable.open(about["table"])), x.shape[1], about["classes"])
+    first = team.rank == 0
+    train(
+        model,
+        x,
+        y,
+        Split(*parts),
+        about["config"],
+        seed=estimator.seed,
+        progress=(lambda epoch, figures: tell(("epoch", epoch, figures))) if first else None,
+        checkpoint=checkpoint,
+        team=team,
+    )
+    tell(("peak", peak_rss_mb(), None))
 
 
 def table_parameters(table: PatchTable) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import warnings
 from functools import cached_property
 from typing import Any
@@ -48,6 +49,16 @@ class FeatureTable:
                 warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
                 self._tensor = torch.from_numpy(np.asarray(matrix, dtype=np.float32)).to(self.device)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # to other processes goes the place of what is mapped, and arrays that they can share
+        matrix = self._sparse if self._tensor is None else self._tensor.numpy(force=True)
+        if self._mapped is not None:
+            matrix = self._mapped
+            if type(matrix.base) is mmap.mmap:  # the file itself, no part of it
+                place = (str(matrix.filename), matrix.dtype, "r", matrix.offset, matrix.shape)
+                return _open_mapped, (place, str(self.device), self._normalise)
+        return FeatureTable, (matrix, str(self.device), self._normalise)
+
     @property
     def mapped(self) -> bool:
         """Whether the rows are in a file, to be read a few at a time."""
@@ -92,6 +103,10 @@ class FeatureTable:
     @cached_property
     def _whole(self) -> _SparseRows:
         return _SparseRows(self._sparse, self.device)
+
+
+def _open_mapped(place: tuple[Any, ...], device: str, normalise: str) -> FeatureTable:
+    return FeatureTable(np.memmap(*place), device, normalise)
 
 
 class _SparseRows:

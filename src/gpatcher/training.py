@@ -23,6 +23,7 @@ from gpatcher.graph import InputError, IntArray, Split
 from gpatcher.parallel import Team
 
 STOPS = ("loss", "accuracy")
+_CHECKPOINT_SECONDS = 30  # long epochs are kept before `checkpoint_every` of them are done
 
 
 @dataclass(frozen=True)
@@ -170,12 +171,15 @@ def train(
     if checkpoint is not None and checkpoint.exists():
         run.load(checkpoint)
     run.check_team()
+    kept = time.perf_counter()
     while not run.finished:
         figures = run.epoch()
         if progress is not None:
             progress(run.done, figures)
-        if checkpoint is not None and run.team.rank == 0 and (run.done % checkpoint_every == 0 or run.finished):
+        due = run.done % checkpoint_every == 0 or run.finished or time.perf_counter() - kept > _CHECKPOINT_SECONDS
+        if checkpoint is not None and run.team.rank == 0 and due:
             run.save(checkpoint)
+            kept = time.perf_counter()
     return run
 
 
