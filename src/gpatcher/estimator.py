@@ -375,7 +375,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.memory is None:
             return _TABLE_BATCH if table else None
         held = _held_bytes(graph, prepared)
-        batch = _LARGEST_BATCH
+        batch = min(_LARGEST_BATCH, 1 << (graph.n - 1).bit_length())
         while batch > _SMALLEST_BATCH and held + self.model_.step_bytes(batch, prepared.x) > self.memory:
             batch //= 2
         least = held + self.model_.step_bytes(batch, prepared.x)
