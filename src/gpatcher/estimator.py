@@ -44,8 +44,8 @@ Source = FixedPatches | TablePatches | SpectralPatches
 
 _FORMAT = "gpatcher-model"
 _FORMAT_VERSION = 1
-_TABLE_BATCH = 4096  # nodes in a step where neither a batch size nor a memory is given
-_SMALLEST_BATCH, _LARGEST_BATCH = 32, 1 << 16
+_TABLE_BATCH = 4096  # nodes in a step where no batch size is given; the memory may ask for fewer
+_SMALLEST_BATCH = 32
 _PROGRAM = 700 << 20  # the interpreter with all that is imported
 
 
@@ -103,7 +103,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     lr, weight_decay, epochs, patience, stop, batch_size, renew_every, filter_lr, class_weights, average : see
         `TrainConfig`
     memory : bytes that eigenvectors may take, by default half of what is free; with ``ppr``, bytes that the whole
-        run may take, from which follows the batch size where none is given (`GPatcher.step_bytes`)
+        run may take: batches of 4096 nodes, where none are given, or as many as it allows (`GPatcher.step_bytes`)
     device : where to train: cpu, cuda, ...
     seed : of weights and dropout
 
@@ -375,7 +375,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.memory is None:
             return _TABLE_BATCH if table else None
         held = _held_bytes(graph, prepared)
-        batch = min(_LARGEST_BATCH, 1 << (graph.n - 1).bit_length())
+        batch = min(_TABLE_BATCH, 1 << (graph.n - 1).bit_length())
         while batch > _SMALLEST_BATCH and held + self.model_.step_bytes(batch, prepared.x) > self.memory:
             batch //= 2
         least = held + self.model_.step_bytes(batch, prepared.x)
