@@ -2,6 +2,11 @@
 
 import json
 import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -232,3 +237,90 @@ def test_a_file_in_the_way_is_an_error(graph, tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(InputError, match="choose another folder"):
         write_patches(graph, tmp_path / "file")
+
+
+# ------------------------------------------------------------------------------------------ faults, for real
+
+LARGER = "rmat:n=8000,m=80000,seed=1"
+COMMAND = [sys.executable, "-c", "from gpatcher.cli import main; main()", "patches", LARGER, "--size", "8"]
+OPTIONS = ["--shard", "512", "--threads", "1", "--eps", "2e-6"]
+
+
+def begin(folder, count):
+    """Start the command and wait until some shards are there."""
+    process = subprocess.Popen([*COMMAND, *OPTIONS, "--out", str(folder)], stderr=subprocess.PIPE, text=True)
+    while len(shards(folder)) < count:
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    return process
+
+
+def finish(folder):
+    done = subprocess.run([*COMMAND, *OPTIONS, "--out", str(folder)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return PatchTable.open(folder)
+
+
+def test_after_a_kill_the_same_command_makes_only_what_is_missing(tmp_path):
+    process = begin(tmp_path / "a", 2)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    kept = stamps(tmp_path / "a")
+    assert 2 <= len(kept) < 16
+    (tmp_path / "a" / ".00015.partial").write_bytes(b"half")  # what a kill within a write leaves
+    table = finish(tmp_path / "a")
+    after = stamps(tmp_path / "a")
+    assert len(after) == 16
+    assert {name: after[name] for name in kept} == kept
+    assert not list((tmp_path / "a").glob(".*.partial"))
+    table.verify()
+    whole = write_patches(load_graph(LARGER), tmp_path / "b", size=8, shard=512, eps=2e-6)
+    assert whole.files == table.files
+
+
+def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path):
+    process = begin(tmp_path, 1)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    kept = stamps(tmp_path)
+    assert f"stopped: {len(kept)} of 16 shards are in {tmp_path}; the same command makes the others" in said
+    assert "Traceback" not in said
+    assert 1 <= len(kept) < 16
+    with pytest.raises(InputError, match="not finished; run the command that began it again"):
+        PatchTable.open(tmp_path)
+    finish(tmp_path).verify()
+    assert {name: stamp for name, stamp in stamps(tmp_path).items() if name in kept} == kept
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 160 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", str(folder)]
+    if not shutil.which("mount") or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk is not permitted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_a_clear_error_and_keeps_what_is_finished(graph, small_disk):
+    with pytest.raises(InputError, match=r"the disk is full.*3 of 5 shards are finished and stay.*same command again"):
+        write_patches(graph, small_disk, size=8, shard=700, engine=LocalEngine(threads=1))
+    kept = stamps(small_disk)
+    assert len(kept) == 3
+    assert not list(small_disk.glob(".*.partial"))
+    subprocess.run(["mount", "-o", "remount,size=10m", str(small_disk)], check=True)
+    write_patches(graph, small_disk, size=8, shard=700).verify()
+    assert {name: stamp for name, stamp in stamps(small_disk).items() if name in kept} == kept
+
+
+def test_a_second_writer_is_refused(graph, tmp_path):
+    process = begin(tmp_path, 1)
+    try:
+        with pytest.raises(InputError, match="another process writes into"):
+            write_patches(load_graph(LARGER), tmp_path, size=8, shard=512, eps=2e-6)
+    finally:
+        process.kill()
+        process.communicate()
