@@ -1,8 +1,6 @@
 """A team of processes makes the steps that one process makes; a member that is killed does not end the run."""
 
-import importlib.util
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -85,21 +83,8 @@ def test_members_that_read_different_checkpoints_are_stopped():
         train(Linear(), x, y, split, TrainConfig(epochs=1), team=Torn())
 
 
-def own_network(*command):
-    """Return a command that sees only its own loopback; a reason to skip where that is not allowed."""
-    if importlib.util.find_spec("ray") is None:
-        pytest.skip("Ray is not installed")
-    if not shutil.which("unshare") or not shutil.which("ip"):
-        pytest.skip("there is no unshare or no ip command")
-    inside = ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$0" "$@"']
-    if subprocess.run([*inside, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("this user may not make a network namespace")
-    return [*inside, *command]
-
-
-def test_a_killed_training_worker_on_a_cluster(tmp_path):
-    script = Path(__file__).parent / "cluster" / "training.py"
-    command = own_network(sys.executable, str(script), str(tmp_path))
+def test_a_killed_training_worker_on_a_cluster(loopback_only, tmp_path):
+    command = [*loopback_only, sys.executable, str(Path(__file__).with_name("ray_training.py")), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])

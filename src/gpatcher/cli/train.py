@@ -46,7 +46,9 @@ def fit(
     epochs: Annotated[int | None, typer.Option(help="Most epochs.")] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(help="Nodes in a step. Default: all; with --patches or --memory 4096, or as many as --memory allows."),
+        typer.Option(
+            help="Nodes in a step. Default: all; with --patches or --memory 4096, or as many as --memory allows."
+        ),
     ] = None,
     structure: Annotated[bool | None, typer.Option(help="Rows of the adjacency as features too.")] = None,
     class_weights: Annotated[bool | None, typer.Option(help="Weigh classes by the inverse of their size.")] = None,
