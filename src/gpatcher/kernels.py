@@ -117,6 +117,58 @@ def merge_rows(indptr: Array, indices: Array, weights: Array | None, add: bool) 
 
 
 @_jit
+def merge_directions(
+    indptr: Array,
+    start: int,
+    codes: Array,
+    weights: Array | None,
+    indices: Array,
+    out_weights: Array | None,
+    counts: Array,
+) -> int:
+    """Merge the entries of each sorted row that lead to the same neighbour; return how many are left.
+
+    The rows are those of nodes start, start + 1, ... A code is 2u for an edge as it was given and 2u + 1 for one
+    turned round. Weights of equal edges are added; where the two directions differ the larger one counts. ``indptr``
+    is rewritten. To ``counts`` are added the edges given more than once, the self-loops, and the entries whose
+    directions differ in weight.
+    """
+    kept = 0
+    lo = indptr[0]
+    for v in range(indptr.size - 1):
+        hi = indptr[v + 1]
+        e = lo
+        while e < hi:
+            u = codes[e] >> 1
+            first = e
+            there = back = 0.0
+            while e < hi and codes[e] == 2 * u:
+                there += 1.0 if weights is None else weights[e]
+                e += 1
+            counts[0] += max(0, e - first - 1)
+            while e < hi and codes[e] == 2 * u + 1:
+                back += 1.0 if weights is None else weights[e]
+                e += 1
+            counts[1] += u == start + v
+            counts[2] += there > 0 and back > 0 and there != back
+            indices[kept] = u
+            if out_weights is not None:
+                out_weights[kept] = max(there, back)
+            kept += 1
+        lo = hi
+        indptr[v + 1] = kept
+    return kept
+
+
+@_jit
+def sum_rows(indptr: Array, weights: Array, out: Array) -> None:
+    """Add to ``out[v]`` the weights of v's row."""
+    for v in range(indptr.size - 1):
+        for e in range(indptr[v], indptr[v + 1]):
+            out[v] += weights[e]
+
+
+@_jit
 def count_self_loops(indptr: Array, indices: Array) -> int:
     """Count the entries on the diagonal."""
     count = 0

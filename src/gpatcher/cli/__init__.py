@@ -55,5 +55,5 @@ def _top(
     pass
 
 
-for command in (explore.datasets, explore.diagnose, patches.patches, train.fit, train.predict):
+for command in (explore.datasets, explore.diagnose, patches.store, patches.patches, train.fit, train.predict):
     app.command()(command)

@@ -1,10 +1,10 @@
-"""Commands that put a graph on disk: `patches`."""
+"""Commands that put a graph and its patches on disk: `store` and `patches`."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +21,7 @@ from gpatcher.cli.common import (
     console,
     graph_origin,
     load_origin,
+    warnings_as_notes,
 )
 
 if TYPE_CHECKING:
@@ -30,6 +31,34 @@ if TYPE_CHECKING:
     from gpatcher.table import PatchTable
 
 _CHECKED = 8  # nodes compared at a time: each takes a few arrays of n numbers
+
+
+def store(
+    source: SourceArgument = None,
+    out: Annotated[Path, typer.Option(help="The new folder; it is a SOURCE for every command.")] = Path("graph"),
+    memory: Annotated[float, typer.Option(help="GiB that the edges of tables may take at a time.")] = 1.0,
+    nodes: Nodes = None,
+    edges: Edges = None,
+    id_column: IdColumn = "id",
+    label: Label = "label",
+    source_column: SourceColumn = "source",
+    target_column: TargetColumn = "target",
+    weight: Weight = None,
+    root: Root = None,
+) -> None:
+    """Write a graph to a folder from which it is memory-mapped; tables of edges may be larger than memory."""
+    from gpatcher.data import open_graph, save_graph, store_tables
+
+    origin = graph_origin(source, nodes, edges, id_column, label, source_column, target_column, weight)
+    screen = console()
+    if "name" in origin:
+        save_graph(load_origin(origin, root), out)
+    else:
+        with warnings_as_notes(), screen.status("sorting the edges"):
+            tables: dict[str, Any] = dict(origin)
+            store_tables(tables.pop("nodes"), tables.pop("edges"), out, memory=int(memory * 2**30), **tables)
+    graph = open_graph(out)
+    screen.print(f"{graph.n:,} nodes and {graph.m:,} edges in {out}, {graph.nbytes / 1e6:,.1f} MB", soft_wrap=True)
 
 
 def patches(
