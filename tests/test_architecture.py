@@ -24,6 +24,7 @@ STAGES = [
     ["gpatcher.patches", "gpatcher.features"],
     ["gpatcher.table"],
     ["gpatcher.model"],
+    ["gpatcher.parallel"],
     ["gpatcher.training"],
     ["gpatcher.records", "gpatcher.presets"],
     ["gpatcher.estimator"],

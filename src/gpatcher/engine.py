@@ -6,8 +6,10 @@ Ray is imported here and nowhere else, and only when a `RayEngine` starts to wor
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from gpatcher.graph import InputError
@@ -165,3 +167,105 @@ def make_engine(name: str, threads: int | None = None, address: str | None = Non
         raise InputError(f"threads={threads} is for the local engine; on Ray every core of the cluster works")
     import_ray()
     return RayEngine(address or "local")
+
+
+# ------------------------------------------------------------------------------------- training together
+
+_GROUP_SECONDS = 120  # a member that keeps the others waiting longer is taken for lost
+_RESTARTS = 3
+_MOST_WORKERS = 8
+
+
+def run_together(
+    engine: RayEngine,
+    function: Callable[..., None],
+    shared: Sequence[Any],
+    *,
+    folder: Path,
+    workers: int | None = None,
+    hear: Callable[[Any], None] | None = None,
+) -> None:
+    """Call ``function(*shared, tell)`` in several processes of the cluster, joined by torch's process group (gloo).
+
+    Where a process is lost, all start again: the function must go on from what it kept in a file. That needs a file
+    system which all machines of the cluster share.
+
+    Parameters
+    ----------
+    function : one that can be imported by its name; ``tell(message)`` sends a message here
+    shared : its arguments, sent to each machine once
+    folder : a shared one, for what Ray Train keeps while it runs
+    workers : number of processes, each on one CPU; by default one for each CPU of the cluster, up to 8
+    hear : called with each message, in a thread of its own
+    """
+    ray = import_ray()
+    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.util.queue import Queue
+
+    own = not ray.is_initialized()
+    if own:
+        engine._join(ray, sum(getattr(part, "nbytes", 0) for part in shared))
+    place = folder.absolute() / ".ray"
+    refused: list[str] = []
+
+    def receive(message: tuple[str, Any]) -> None:
+        kind, content = message
+        if kind == "error":
+            refused.append(content)
+        elif hear is not None:
+            hear(content)
+
+    try:
+        cpus = int(ray.cluster_resources().get("CPU", 0))
+        workers = workers or max(1, min(cpus, _MOST_WORKERS))
+        if workers > cpus:
+            raise InputError(f"{workers} workers need a CPU each, the cluster has {cpus}; ask for fewer (--workers)")
+        queue = Queue(actor_options={"num_cpus": 0})
+        given = {"function": function, "shared": [ray.put(part) for part in shared], "queue": queue}
+        trainer = TorchTrainer(
+            _member,
+            train_loop_config=given,
+            torch_config=TorchConfig(backend="gloo", timeout_s=_GROUP_SECONDS),
+            scaling_config=ScalingConfig(num_workers=workers, resources_per_worker={"CPU": 1}),
+            run_config=RunConfig(
+                name="training", storage_path=str(place), failure_config=FailureConfig(max_failures=_RESTARTS)
+            ),
+        )
+        with ThreadPoolExecutor(1) as listener:
+            heard = listener.submit(_listen, queue, receive)
+            try:
+                trainer.fit()
+            except Exception as error:
+                if not refused:
+                    cause = next(
+                        (line for line in reversed(str(error).splitlines()) if line.strip()), "no reason given"
+                    )
+                    raise InputError(
+                        f"the training on the cluster failed {_RESTARTS + 1} times ({cause.strip()}); "
+                        "mend the cause and run the same command with --resume"
+                    ) from error
+            finally:
+                queue.put(None)
+                heard.result()
+        if refused:
+            raise InputError(refused[0])
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        if own:
+            ray.shutdown()
+
+
+def _member(given: dict[str, Any]) -> None:
+    """Run in each process: fetch what is shared and call the function."""
+    ray = import_ray()
+    try:
+        given["function"](*ray.get(given["shared"]), lambda message: given["queue"].put(("told", message)))
+    except InputError as error:
+        given["queue"].put(("error", str(error)))
+        raise
+
+
+def _listen(queue: Any, receive: Callable[[tuple[str, Any]], None]) -> None:
+    for message in iter(queue.get, None):
+        receive(message)

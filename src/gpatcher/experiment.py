@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gpatcher.data.tables import write_pieces
+from gpatcher.engine import RayEngine
 from gpatcher.estimator import GPatcherClassifier
-from gpatcher.graph import Graph, InputError
+from gpatcher.graph import Graph, InputError, IntArray
 from gpatcher.records import Record, append_record, config_hash, peak_rss_mb, read_records, versions
 
+_ROWS = 1 << 16  # predictions made and written at a time
 _SEEDS = 10  # runs of `--splits all` where the data have one split
 
 
@@ -46,6 +49,9 @@ def run_splits(
     seed: int = 0,
     device: str = "cpu",
     origin: dict[str, str | None] | None = None,
+    patches: Path | None = None,
+    engine: RayEngine | None = None,
+    workers: int | None = None,
     resume: bool = False,
     progress: Callable[[int, int, int, int, dict[str, float]], None] | None = None,
 ) -> list[Record]:
@@ -55,6 +61,7 @@ def run_splits(
     ----------
     parameters : of `GPatcherClassifier`
     out : folder for records.jsonl, model.json, model.safetensors and filter.html
+    patches, engine, workers : see `GPatcherClassifier.fit`
     resume : skip runs that are in records.jsonl with the same configuration, and go on from a checkpoint
     progress : called with run, runs, epoch, most epochs and the figures of the epoch
     """
@@ -66,6 +73,8 @@ def run_splits(
     out.mkdir(parents=True, exist_ok=True)
     path = out / "records.jsonl"
     config = {k: v for k, v in classifier.get_params().items() if k not in ("seed", "memory", "device")}
+    if classifier.memory is not None and classifier.batch_size is None and classifier.extractor == "ppr":
+        config["memory"] = classifier.memory  # the batch size follows from it
     key = config_hash(config)
     mine = [r for r in read_records(path) if (r.get("graph"), r["config_hash"]) == (graph.content, key)]
     finished = {(r["split"], r["seed"]): r for r in mine} if resume else {}
@@ -79,7 +88,7 @@ def run_splits(
             best = max(best, done[-1]["val_accuracy"])
             continue
         classifier.set_params(seed=run_seed)
-        prepared = prepared or classifier.prepare(graph)
+        prepared = prepared or classifier.prepare(graph, patches)
         # the checkpoint of another run or configuration is never taken for this one's
         place = out / f"checkpoint-{graph.content}-{key}-{split}-{run_seed}.safetensors"
         if not resume:
@@ -89,7 +98,15 @@ def run_splits(
             if progress is not None:
                 progress(at, len(runs), epoch, classifier.epochs, figures)
 
-        classifier.fit(graph, split if graph.splits else None, prepared=prepared, progress=show, checkpoint=place)
+        classifier.fit(
+            graph,
+            split if graph.splits else None,
+            prepared=prepared,
+            progress=show,
+            checkpoint=place,
+            engine=engine,
+            workers=workers,
+        )
         result = classifier.result_
         record: Record = {
             "dataset": graph.name,
@@ -104,7 +121,8 @@ def run_splits(
             "best_epoch": result.best_epoch,
             "seconds": round(result.seconds, 3),
             "extract_seconds": round(prepared.seconds, 3),
-            "peak_rss_mb": peak_rss_mb(),
+            "batch_size": classifier.batch_size_,
+            "peak_rss_mb": max(peak_rss_mb(), classifier.workers_peak_mb_),
             "split_hash": classifier.split_.hash,
             "directed_input": graph.is_directed,
             "config_hash": key,
@@ -152,12 +170,29 @@ def write_filter_page(classifier: GPatcherClassifier, graph: Graph, path: Path) 
     )
 
 
-def prediction_columns(classifier: GPatcherClassifier, graph: Graph) -> dict[str, npt.NDArray[Any]]:
+def write_predictions(
+    classifier: GPatcherClassifier, graph: Graph, path: Path, progress: Callable[[int, int], None] | None = None
+) -> None:
+    """Write a row for every node, .csv or .parquet, some at a time."""
+
+    def pieces() -> Iterator[dict[str, npt.NDArray[Any]]]:
+        for start in range(0, graph.n, _ROWS):
+            stop = min(start + _ROWS, graph.n)
+            yield prediction_columns(classifier, graph, np.arange(start, stop))
+            if progress is not None:
+                progress(stop, graph.n)
+
+    write_pieces(pieces(), path)
+
+
+def prediction_columns(
+    classifier: GPatcherClassifier, graph: Graph, nodes: IntArray | None = None
+) -> dict[str, npt.NDArray[Any]]:
     """Return id, predicted class, a probability per class, confidence and whether a node was trained on."""
-    probability = classifier.predict_proba(graph)
-    trained = np.zeros(graph.n, dtype=bool)
-    trained[classifier.split_.train] = True
-    ids = np.arange(graph.n) if graph.node_ids is None else graph.node_ids
+    nodes = np.arange(graph.n) if nodes is None else nodes
+    probability = classifier.predict_proba(graph, nodes)
+    trained = np.isin(nodes, classifier.split_.train)
+    ids = nodes if graph.node_ids is None else graph.node_ids[nodes]
     columns = {"id": ids, "predicted": classifier.classes_[probability.argmax(1)]}
     columns |= {f"probability_{name}": probability[:, c] for c, name in enumerate(classifier.classes_)}
     return {**columns, "confidence": probability.max(1), "in_training": trained}
