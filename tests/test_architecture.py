@@ -22,6 +22,7 @@ STAGES = [
     ["gpatcher.diagnosis"],
     ["gpatcher.filters"],
     ["gpatcher.patches", "gpatcher.features"],
+    ["gpatcher.moments"],
     ["gpatcher.table"],
     ["gpatcher.model"],
     ["gpatcher.training"],

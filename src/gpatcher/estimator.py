@@ -14,7 +14,7 @@ import numpy.typing as npt
 import safetensors
 import safetensors.torch
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpatcher import __version__
@@ -23,6 +23,7 @@ from gpatcher.features import FeatureTable, node_features
 from gpatcher.filters import LearnableFilter, ppr_response, response
 from gpatcher.graph import FloatArray, Graph, InputError, IntArray, Split, some
 from gpatcher.model import PATHS, FixedPatches, GPatcher
+from gpatcher.moments import moment_products
 from gpatcher.patches import (
     FIXED,
     LEARNABLE,
@@ -34,10 +35,12 @@ from gpatcher.patches import (
     push_patches,
     spectral_patches,
 )
+from gpatcher.spectrum import is_affordable
 from gpatcher.training import FitResult, TrainConfig, fit, predict_logits
 
 _FORMAT = "gpatcher-model"
 _FORMAT_VERSION = 1
+AUTO = "auto"  # the name of no extractor, but of the choice between some
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +67,10 @@ class FilterResponse:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """What is made once per graph and shared by all runs on it: features, and patches or products of pairs."""
+    """What is made once per graph and shared by all runs on it: features, and patches or products of pairs.
+
+    ``exact`` says that eigenvectors were used; ``options`` has one for each extractor that ``auto`` compares.
+    """
 
     graph: Graph
     key: tuple[Any, ...]
@@ -72,6 +78,8 @@ class Prepared:
     fixed: Patches | None
     pairs: PairProducts | None
     seconds: float
+    exact: bool = True
+    options: tuple[Prepared, ...] = ()
 
 
 class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -79,7 +87,10 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    extractor : heterophily-aware, polynomial, shared, heat, bandpass or ppr
+    extractor : heterophily-aware, polynomial, shared, heat, bandpass or ppr; ``polynomial`` needs no eigenvectors
+        where they would take more than ``memory`` or ten minutes (`gpatcher.moments`). ``auto`` trains
+        heterophily-aware, or polynomial in place of it where eigenvectors would take that much, and ppr, and keeps
+        the one with the smaller validation loss
     patch_size : p, the node itself included
     filters : K, number of powers of the filter
     c, eps : of personalised PageRank, with which learnable filters start
@@ -99,6 +110,9 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
+    extractor_ : the extractor in use: as given, or what ``auto`` chose
+    exact_ : whether eigenvectors were used
+    compared_ : validation loss of each extractor that was trained
     classes_ : names of the classes
     model_ : the fitted `GPatcher`
     split_ : the split used
@@ -206,8 +220,11 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         progress, checkpoint : see `gpatcher.training.fit`
         """
         self.split_ = self._choose(graph, split)
-        if prepared is None or not self._fits(prepared, graph):
+        if prepared is None or not self._fits(prepared, graph, self.extractor):
             prepared = self.prepare(graph)
+        if prepared.options:
+            return self._fit_options(graph, prepared, progress, checkpoint)
+        self.extractor_, self.exact_ = self.extractor, prepared.exact
         torch.manual_seed(self.seed)
         self.model_ = self._build(graph, prepared)
         train = {name: getattr(self, name) for name in TrainConfig.__dataclass_fields__}
@@ -221,9 +238,31 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             progress=progress,
             checkpoint=checkpoint,
         )
+        self.compared_ = {self.extractor_: self.result_.val_loss}
         self.classes_ = np.array(graph.classes)
         self.fingerprint_ = graph.fingerprint
         self._remember(graph, prepared)
+        return self
+
+    def _fit_options(
+        self,
+        graph: Graph,
+        prepared: Prepared,
+        progress: Callable[[int, dict[str, float]], None] | None,
+        checkpoint: Path | None,
+    ) -> Self:
+        """Train one model for each extractor, all on the same split, and become the one that validates best."""
+        trained = {}
+        for option in prepared.options:
+            name = option.key[0]
+            place = None if checkpoint is None else checkpoint.with_name(f"{checkpoint.stem}-{name}.safetensors")
+            twin = clone(self).set_params(extractor=name)
+            trained[name] = twin.fit(graph, self.split_, prepared=option, progress=progress, checkpoint=place)
+        compared = {name: twin.result_.val_loss for name, twin in trained.items()}
+        best = trained[min(compared, key=lambda name: compared[name])]
+        own = self.get_params()
+        self.__dict__ |= {name: value for name, value in vars(best).items() if name not in own}
+        self.compared_ = compared
         return self
 
     def _choose(self, graph: Graph, split: Split | int | None) -> Split:
@@ -237,37 +276,64 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"there is no split {number}: {graph.name} has {len(graph.splits)}, counted from 0")
         return graph.splits[number]
 
-    def prepare(self, graph: Graph) -> Prepared:
-        """Make what does not depend on a split: features, and patches (fixed) or products of pairs (learnable)."""
+    def prepare(
+        self,
+        graph: Graph,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+        extractor: str | None = None,
+        exact: bool | None = None,
+    ) -> Prepared:
+        """Make what does not depend on a split: features, and patches (fixed) or products of pairs (learnable).
+
+        Parameters
+        ----------
+        progress : called with steps done and steps in all, where no eigenvectors are needed
+        extractor : in place of the one this classifier was made with
+        exact : whether the polynomial filter uses eigenvectors; by default where they are affordable
+        """
+        extractor = extractor or self.extractor
+        exact = is_affordable(graph.n, self.memory) if exact is None else exact
+        if extractor == AUTO:
+            names = ("heterophily-aware" if exact else "polynomial", "ppr")
+            options = tuple(self.prepare(graph, progress=progress, extractor=name, exact=exact) for name in names)
+            seconds = sum(option.seconds for option in options)
+            return Prepared(graph, self._key(AUTO), options[0].x, None, None, seconds, exact, options)
         x = node_features(graph, self.normalise, self.structure, check_device(self.device))
         started = time.perf_counter()
         fixed, pairs = None, None
-        if check_extractor(self.extractor) == "ppr":
-            fixed = push_patches(graph, self.patch_size, self.c, self.eps, self.self_loops)
+        candidates = max(self.candidates * self.patch_size, 64)
+        push: dict[str, Any] = {"c": self.c, "eps": self.eps, "self_loops": self.self_loops, "progress": progress}
+        if check_extractor(extractor) == "ppr":
+            fixed = push_patches(graph, self.patch_size, **push)
+        elif extractor == "polynomial" and not exact:
+            pairs = moment_products(graph, self.filters, candidates, **push)
         else:
             spectrum = graph_spectrum(graph, self.self_loops, self.memory)
-            if self.extractor in LEARNABLE:
-                pairs = PairProducts.build(spectrum, self._filter(), max(self.candidates * self.patch_size, 64))
+            if extractor in LEARNABLE:
+                pairs = PairProducts.build(spectrum, self._filter(extractor), candidates)
             else:
-                g = response(FIXED[self.extractor](self.filters), spectrum.values)
+                g = response(FIXED[extractor](self.filters), spectrum.values)
                 fixed = spectral_patches(spectrum, g, self.patch_size)
-        return Prepared(graph, self._key(), x, fixed, pairs, time.perf_counter() - started)
+        exact = extractor != "ppr" and (exact or extractor != "polynomial")
+        return Prepared(graph, self._key(extractor), x, fixed, pairs, time.perf_counter() - started, exact)
 
-    def _key(self) -> tuple[Any, ...]:
-        names = ("extractor", "patch_size", "filters", "c", "eps", "self_loops", "sigma", "candidates")
-        return tuple(getattr(self, name) for name in (*names, "normalise", "structure", "device"))
+    def _key(self, extractor: str) -> tuple[Any, ...]:
+        names = ("patch_size", "filters", "c", "eps", "self_loops", "sigma", "candidates")
+        return extractor, *(getattr(self, name) for name in (*names, "normalise", "structure", "device"))
 
-    def _fits(self, prepared: Prepared, graph: Graph) -> bool:
+    def _fits(self, prepared: Prepared, graph: Graph, extractor: str) -> bool:
         parts = ("indptr", "indices", "weights", "x")
-        return prepared.key == self._key() and all(getattr(prepared.graph, p) is getattr(graph, p) for p in parts)
+        same = all(getattr(prepared.graph, part) is getattr(graph, part) for part in parts)
+        return same and prepared.key == self._key(extractor)
 
-    def _filter(self) -> LearnableFilter:
-        return LEARNABLE[self.extractor](self.filters, self.c, self.sigma)
+    def _filter(self, extractor: str) -> LearnableFilter:
+        return LEARNABLE[extractor](self.filters, self.c, self.sigma)
 
     def _build(self, graph: Graph, prepared: Prepared) -> GPatcher:
         patches: FixedPatches | SpectralPatches
         if prepared.pairs is not None:
-            patches = SpectralPatches(prepared.pairs, self._filter(), self.patch_size)
+            patches = SpectralPatches(prepared.pairs, self._filter(prepared.key[0]), self.patch_size)
         elif prepared.fixed is not None:
             patches = FixedPatches(prepared.fixed)
         return GPatcher(
@@ -322,13 +388,13 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if not hasattr(self, "_graph"):
                 raise InputError("a loaded model does not carry its graph; pass it: predict(graph)")
             return self._graph
-        if not hasattr(self, "_prepared") or not self._fits(self._prepared, graph):
+        if not hasattr(self, "_prepared") or not self._fits(self._prepared, graph, self.extractor_):
             if graph.fingerprint != self.fingerprint_:
                 raise InputError(
                     f"the model was trained on a graph with the fingerprint {self.fingerprint_}, this one has "
                     f"{graph.fingerprint}: its edges differ; train on this graph, or pass the one it was trained on"
                 )
-            prepared = self.prepare(graph)
+            prepared = self.prepare(graph, extractor=self.extractor_, exact=self.exact_)
             self._attach(graph, prepared)
         self._graph = graph
         return graph
@@ -357,15 +423,17 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def filter_response(self, points: int = 201) -> FilterResponse:
         """Return λ over [-1, 1] and the response g(λ) of the filter there, learned and at the start."""
         values = np.linspace(-1.0, 1.0, points, dtype=np.float32)
-        if self.extractor in LEARNABLE:
+        if self.extractor in (*LEARNABLE, AUTO):
             check_is_fitted(self)
+        extractor: str = getattr(self, "extractor_", self.extractor)
+        if extractor in LEARNABLE:
             self._known(None)
             learned = response(self.model_.patches.filter, values)  # type: ignore[arg-type]
-            return FilterResponse(values, learned, response(self._filter(), values))
-        if self.extractor == "ppr":
+            return FilterResponse(values, learned, response(self._filter(extractor), values))
+        if extractor == "ppr":
             fixed = ppr_response(torch.from_numpy(values), self.c).numpy()
         else:
-            fixed = response(FIXED[self.extractor](self.filters), values)
+            fixed = response(FIXED[extractor](self.filters), values)
         return FilterResponse(values, fixed, fixed)
 
     # ---- keeping
@@ -389,6 +457,9 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "format_version": _FORMAT_VERSION,
             "gpatcher": __version__,
             "parameters": self.get_params(),
+            "extractor": self.extractor_,
+            "exact": self.exact_,
+            "compared": self.compared_,
             "classes": [str(c) for c in self.classes_],
             "fingerprint": self.fingerprint_,
             "features": int(self._prepared.x.shape[1]),
@@ -410,6 +481,9 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             parameters = {**about["parameters"], "paths": tuple(about["parameters"]["paths"])}
             model = cls(**parameters)
             model.split_ = Split(*(state.pop(f"split.{part}").numpy() for part in ("train", "val", "test")))
+            model.extractor_ = about.get("extractor", model.extractor)
+            model.exact_ = about.get("exact", True)
+            model.compared_ = about.get("compared", {})
             model.classes_ = np.array(about["classes"])
             model.fingerprint_ = about["fingerprint"]
         except (TypeError, KeyError) as error:

@@ -48,6 +48,7 @@ def run_splits(
     origin: dict[str, str | None] | None = None,
     resume: bool = False,
     progress: Callable[[int, int, int, int, dict[str, float]], None] | None = None,
+    extracting: Callable[[int, int], None] | None = None,
 ) -> list[Record]:
     """Train one model per split, append a record for each, keep the one that validated best.
 
@@ -57,6 +58,7 @@ def run_splits(
     out : folder for records.jsonl, model.json, model.safetensors and filter.html
     resume : skip runs that are in records.jsonl with the same configuration, and go on from a checkpoint
     progress : called with run, runs, epoch, most epochs and the figures of the epoch
+    extracting : called with steps done and steps in all while patches are made without eigenvectors
     """
     try:
         classifier = GPatcherClassifier(**parameters, device=device)
@@ -79,11 +81,11 @@ def run_splits(
             best = max(best, done[-1]["val_accuracy"])
             continue
         classifier.set_params(seed=run_seed)
-        prepared = prepared or classifier.prepare(graph)
+        prepared = prepared or classifier.prepare(graph, progress=extracting)
         # the checkpoint of another run or configuration is never taken for this one's
         place = out / f"checkpoint-{graph.content}-{key}-{split}-{run_seed}.safetensors"
         if not resume:
-            place.unlink(missing_ok=True)
+            _forget(place)
 
         def show(epoch: int, figures: dict[str, float], at: int = number) -> None:
             if progress is not None:
@@ -95,7 +97,9 @@ def run_splits(
             "dataset": graph.name,
             "graph": graph.content,
             "model": model,
-            "extractor": classifier.extractor,
+            "extractor": classifier.extractor_,
+            "compared": classifier.compared_,
+            "exact": classifier.exact_,
             "split": split,
             "seed": run_seed,
             "val_accuracy": result.val_accuracy,
@@ -117,9 +121,16 @@ def run_splits(
             classifier.save(out, source=origin)
             write_filter_page(classifier, graph, out / "filter.html")
         append_record(path, record)
-        place.unlink(missing_ok=True)
+        _forget(place)
         done.append(record)
     return done
+
+
+def _forget(checkpoint: Path) -> None:
+    """Remove the checkpoint of a run, and those of each extractor that ``auto`` compares."""
+    # a name begins with a letter, so that seed 1 does not take those of seed 10 for its own
+    for path in (checkpoint, *checkpoint.parent.glob(f"{checkpoint.stem}-[a-z]*{checkpoint.suffix}")):
+        path.unlink(missing_ok=True)
 
 
 def write_filter_page(classifier: GPatcherClassifier, graph: Graph, path: Path) -> None:
@@ -140,7 +151,7 @@ def write_filter_page(classifier: GPatcherClassifier, graph: Graph, path: Path) 
     write_page(
         path,
         f"{graph.name}: what the filter learned",
-        f"extractor {classifier.extractor}; accuracy: validation {result.val_accuracy:.1%}{test}",
+        f"extractor {classifier.extractor_}; accuracy: validation {result.val_accuracy:.1%}{test}",
         [
             Figure(
                 "Response of the filter",

@@ -184,6 +184,12 @@ def _candidates(spectrum: Spectrum, g: FloatArray, count: int) -> IntArray:
     """Return the ids of the candidates of each node, itself first, -1 where they run short; shape (n, count)."""
     near = spectral_patches(spectrum, g, (count + 1) // 2).index
     wide = spectral_patches(spectrum, response(Polynomial(K=20, c=0.9), spectrum.values), count).index
+    return merge_candidates(near, wide, count)
+
+
+def merge_candidates(near: IntArray, wide: IntArray, count: int) -> IntArray:
+    """Return the near ones and then, in their order, the wide ones that are not among them; shape (n, count)."""
+    wide = wide.copy()
     for start in range(0, len(wide), _BLOCK):
         part = slice(start, start + _BLOCK)
         wide[part][(wide[part, :, None] == near[part, None]).any(2)] = -1

@@ -31,7 +31,10 @@ def fit(
         str | None, typer.Option(help="paper, default or a data set's name. Default: that of SOURCE, if there is one.")
     ] = None,
     extractor: Annotated[
-        str | None, typer.Option(help="heterophily-aware, polynomial, shared, heat, bandpass or ppr.")
+        str | None,
+        typer.Option(
+            help="heterophily-aware, polynomial, shared, heat, bandpass, ppr, or auto: by size and validation."
+        ),
     ] = None,
     patch_size: Annotated[int | None, typer.Option(help="Nodes in a patch, the node itself included.")] = None,
     filters: Annotated[int | None, typer.Option(help="Powers of the filter, K.")] = None,
@@ -94,6 +97,9 @@ def fit(
     with Progress(*columns, console=screen, transient=True) as bar:
         task = bar.add_task("extracting patches", total=None, figures="")
 
+        def extracting(steps: int, most: int) -> None:
+            bar.update(task, total=most, completed=steps)
+
         def show(number: int, count: int, epoch: int, most: int, figures: dict[str, float]) -> None:
             text = f"validation loss {figures['val_loss']:.3f}, accuracy {figures['val_accuracy']:.1%}"
             bar.update(task, description=f"run {number} of {count}", total=most, completed=epoch, figures=text)
@@ -109,6 +115,7 @@ def fit(
             origin=origin,
             resume=resume,
             progress=show,
+            extracting=extracting,
         )
 
     from rich.table import Table
