@@ -24,6 +24,8 @@ from gpatcher.spectrum import Spectrum, cache_folder, eigenpairs
 _REACHED = 1e-6  # a score below this share of the row's largest is rounding: the node is not reached
 _BLOCK = 1024  # rows of R made at a time
 _ALL_NODES = 512  # up to here every node is a candidate
+_EXACT = 1e-16  # what is left of a score, or a score that is none
+_TIE = 1e-6  # scores that differ less, as a share, are equal in single precision
 _PUSHED = 256  # nodes pushed from in one go
 
 
@@ -294,6 +296,49 @@ def push_block(
     patches = empty_patches(len(sources), size)
     kernels.push_ppr(indptr, indices, weights, degree, sources, c, eps, patches.index, patches.score)
     return patches
+
+
+def ppr_scores(graph: Graph, nodes: IntArray, c: float, self_loops: bool = False) -> FloatArray:
+    """Return the rows r_v = (1 - c)(I - cÃ)^-1 e_v of these nodes to the precision of float64; shape (b, n).
+
+    (1 - c) / (1 - cλ) has the Chebyshev coefficients w_0 = (1 - c) / s and w_k = 2 w_0 t^k, where s = sqrt(1 - c²) and
+    t = (1 - s) / c, so a few products with Ã are exact: O(m) each, which is for checks and not for all nodes.
+    """
+    matrix = graph.normalised(self_loops)
+    root = np.sqrt(1 - c * c)
+    ratio = (1 - root) / c
+    before = np.zeros((graph.n, len(nodes)))
+    before[nodes, np.arange(len(nodes))] = 1.0
+    now = matrix @ before
+    weight = 2 * (1 - c) / root * ratio
+    total = (1 - c) / root * before + weight * now
+    while weight > _EXACT:
+        weight *= ratio
+        before, now = now, 2 * (matrix @ now) - before
+        total += weight * now
+    return np.ascontiguousarray(total.T)
+
+
+def top_recall(patches: Patches, scores: FloatArray) -> FloatArray:
+    """Return, for each patch, the share of its node's true top p - 1 that it holds; shape (b,).
+
+    Where several nodes score the same as the last of the true ones, any of them is right.
+
+    Parameters
+    ----------
+    patches : of some nodes
+    scores : exact scores of all nodes for each of them, shape (b, n)
+    """
+    recall = np.ones(len(scores))
+    for row, (members, exact) in enumerate(zip(patches.index, scores, strict=True)):
+        others = exact.copy()
+        others[members[0]] = 0.0
+        wanted = min(patches.size - 1, int((others > _EXACT).sum()))
+        if wanted:
+            last = np.partition(others, -wanted)[-wanted]
+            found = members[1:][members[1:] >= 0]
+            recall[row] = (others[found] >= last * (1 - _TIE)).sum() / wanted
+    return recall
 
 
 # ------------------------------------------------------------------------------------------ by one name
