@@ -23,6 +23,7 @@ STAGES = [
     ["gpatcher.filters"],
     ["gpatcher.patches", "gpatcher.features"],
     ["gpatcher.moments"],
+    ["gpatcher.newcomers"],
     ["gpatcher.table"],
     ["gpatcher.model"],
     ["gpatcher.training"],

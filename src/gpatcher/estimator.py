@@ -24,6 +24,7 @@ from gpatcher.filters import LearnableFilter, ppr_response, response
 from gpatcher.graph import FloatArray, Graph, InputError, IntArray, Split, some
 from gpatcher.model import PATHS, FixedPatches, GPatcher
 from gpatcher.moments import moment_products
+from gpatcher.newcomers import Newcomers, localise
 from gpatcher.patches import (
     FIXED,
     LEARNABLE,
@@ -301,22 +302,28 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return Prepared(graph, self._key(AUTO), options[0].x, None, None, seconds, exact, options)
         x = node_features(graph, self.normalise, self.structure, check_device(self.device))
         started = time.perf_counter()
-        fixed, pairs = None, None
-        candidates = max(self.candidates * self.patch_size, 64)
-        push: dict[str, Any] = {"c": self.c, "eps": self.eps, "self_loops": self.self_loops, "progress": progress}
-        if check_extractor(extractor) == "ppr":
-            fixed = push_patches(graph, self.patch_size, **push)
-        elif extractor == "polynomial" and not exact:
-            pairs = moment_products(graph, self.filters, candidates, **push)
-        else:
-            spectrum = graph_spectrum(graph, self.self_loops, self.memory)
-            if extractor in LEARNABLE:
-                pairs = PairProducts.build(spectrum, self._filter(extractor), candidates)
-            else:
-                g = response(FIXED[extractor](self.filters), spectrum.values)
-                fixed = spectral_patches(spectrum, g, self.patch_size)
+        fixed, pairs = self._extract(graph, extractor, exact, progress)
         exact = extractor != "ppr" and (exact or extractor != "polynomial")
         return Prepared(graph, self._key(extractor), x, fixed, pairs, time.perf_counter() - started, exact)
+
+    def _extract(
+        self, graph: Graph, extractor: str, exact: bool, progress: Callable[[int, int], None] | None = None
+    ) -> tuple[Patches | None, PairProducts | None]:
+        """Make patches (fixed) or products of pairs (learnable)."""
+        push: dict[str, Any] = {"c": self.c, "eps": self.eps, "self_loops": self.self_loops, "progress": progress}
+        if check_extractor(extractor) == "ppr":
+            return push_patches(graph, self.patch_size, **push), None
+        if extractor == "polynomial" and not exact:
+            return None, moment_products(graph, self.filters, self._candidates, **push)
+        spectrum = graph_spectrum(graph, self.self_loops, self.memory)
+        if extractor in LEARNABLE:
+            return None, PairProducts.build(spectrum, self._filter(extractor), self._candidates)
+        g = response(FIXED[extractor](self.filters), spectrum.values)
+        return spectral_patches(spectrum, g, self.patch_size), None
+
+    @property
+    def _candidates(self) -> int:
+        return max(self.candidates * self.patch_size, 64)
 
     def _key(self, extractor: str) -> tuple[Any, ...]:
         names = ("patch_size", "filters", "c", "eps", "self_loops", "sigma", "candidates")
@@ -389,24 +396,69 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise InputError("a loaded model does not carry its graph; pass it: predict(graph)")
             return self._graph
         if not hasattr(self, "_prepared") or not self._fits(self._prepared, graph, self.extractor_):
-            if graph.fingerprint != self.fingerprint_:
-                raise InputError(
-                    f"the model was trained on a graph with the fingerprint {self.fingerprint_}, this one has "
-                    f"{graph.fingerprint}: its edges differ; train on this graph, or pass the one it was trained on"
-                )
+            self._check_edges(graph)
             prepared = self.prepare(graph, extractor=self.extractor_, exact=self.exact_)
             self._attach(graph, prepared)
         self._graph = graph
         return graph
 
+    def _check_edges(self, graph: Graph) -> None:
+        if graph.fingerprint != self.fingerprint_:
+            raise InputError(
+                f"the model was trained on a graph with the fingerprint {self.fingerprint_}, this one has "
+                f"{graph.fingerprint}: its edges differ; train on this graph, or pass the one it was trained on"
+            )
+
+    def predict_proba_new(self, newcomers: Newcomers) -> FloatArray:
+        """Return the probability of each class for nodes that came after training, shape (count, C).
+
+        The answer is that of the whole graph with the newcomers in it and the same weights. With ``ppr``, and with
+        ``polynomial`` where it needs no eigenvectors, walks start at the new nodes alone: the cost does not depend on
+        the size of the graph (with ``structure`` it takes O(m)). The other extractors need the eigenvectors of the
+        extended graph. With ``structure``, edges to newcomers are in no row: they had no column at training.
+        """
+        check_is_fitted(self)
+        self._check_edges(newcomers.graph)
+        fixed: Patches | None = None
+        pairs: PairProducts | None = None
+        push = (self.c, self.eps, self.self_loops)
+        if self.extractor_ == "ppr":
+            fixed = newcomers.patches(self.patch_size, *push)
+        elif not self.exact_:
+            pairs = newcomers.products(self.filters, self._candidates, *push)
+        else:
+            fixed, pairs = self._extract(newcomers.extended(), self.extractor_, exact=True)
+            fixed = None if fixed is None else fixed[newcomers.nodes]
+            pairs = (
+                None if pairs is None else PairProducts(*(t[newcomers.nodes] for t in (pairs.around, pairs.products)))
+            )
+        # only the nodes met, under numbers of their own in the same order
+        if fixed is not None:
+            met = np.unique(fixed.index[fixed.index >= 0])
+            fixed = Patches(localise(fixed.index, met), fixed.score)
+        elif pairs is not None:
+            met = np.unique(pairs.around[pairs.around >= 0].numpy())
+            pairs = PairProducts(torch.from_numpy(localise(pairs.around.numpy(), met)), pairs.products)
+        x = newcomers.features(met, self.normalise, self.structure, check_device(self.device))
+        graph = _with_classes(newcomers.graph, len(self.classes_))
+        model = self._build(graph, Prepared(graph, self._key(self.extractor_), x, fixed, pairs, 0.0, self.exact_))
+        state = self.model_.state_dict() if hasattr(self, "model_") else self._state
+        state = {k: v for k, v in state.items() if not k.startswith("patches.") or k.startswith("patches.filter.")}
+        _load_weights(model, state, strict=False)  # the selection is not among them: it is made anew
+        model.renew()
+        logits = predict_logits(model, x, np.arange(newcomers.count), self.batch_size or 4096)
+        return logits.softmax(1).numpy()
+
+    def predict_new(self, newcomers: Newcomers) -> npt.NDArray[Any]:
+        """Return the name of the most probable class of each newcomer."""
+        labels: npt.NDArray[Any] = self.classes_[self.predict_proba_new(newcomers).argmax(1)]
+        return labels
+
     def _attach(self, graph: Graph, prepared: Prepared) -> None:
         """Put the fitted weights onto a graph prepared anew."""
         state = self.model_.state_dict() if hasattr(self, "model_") else self._state
         model = self._build(_with_classes(graph, len(self.classes_)), prepared)
-        try:
-            model.load_state_dict(state)
-        except RuntimeError as error:
-            raise InputError(f"the weights do not fit this graph: {str(error).splitlines()[-1].strip()}") from None
+        _load_weights(model, state)
         self.model_ = model
         self._remember(graph, prepared)
 
@@ -541,3 +593,10 @@ def check_device(device: str) -> torch.device:
 
 def _with_classes(graph: Graph, count: int) -> Graph:
     return graph if graph.num_classes == count else replace(graph, classes=tuple(str(c) for c in range(count)))
+
+
+def _load_weights(model: GPatcher, state: dict[str, torch.Tensor], strict: bool = True) -> None:
+    try:
+        model.load_state_dict(state, strict=strict)
+    except RuntimeError as error:
+        raise InputError(f"the weights do not fit this graph: {str(error).splitlines()[-1].strip()}") from None

@@ -192,6 +192,14 @@ def scale_both_sides(indptr: Array, indices: Array, data: Array, scale: Array) -
 
 
 @_jit
+def add_rows(indptr: Array, data: Array, sums: Array) -> None:
+    """Add to ``sums[v]`` the entries of row v, one after the other."""
+    for v in range(indptr.size - 1):
+        for e in range(indptr[v], indptr[v + 1]):
+            sums[v] += data[e]
+
+
+@_jit
 def label_agreement(indptr: Array, indices: Array, y: Array, same: Array, known: Array) -> None:
     """Count, for each labelled node, its labelled neighbours and those among them with its own label."""
     for v in range(indptr.size - 1):

@@ -14,7 +14,7 @@ import torch
 from gpatcher import kernels
 from gpatcher.engine import LocalEngine
 from gpatcher.graph import FloatArray, Graph, InputError, IntArray
-from gpatcher.patches import PairProducts, merge_candidates, push_patches, walk_arrays
+from gpatcher.patches import PairProducts, Walk, check_push, merge_candidates, push_from, walk_arrays
 
 _STEPS = 4_000_000_000  # entries of Ã that all walks together may visit where no budget is given ...
 _LEAST = 10_000  # ... but at least so many in a step from a node
@@ -50,10 +50,32 @@ def moment_products(
     def passed(number: int) -> Progress | None:
         return None if progress is None else lambda done, total: progress(number * total + done, 3 * total)
 
-    near = push_patches(graph, (candidates + 1) // 2, c, eps, self_loops, progress=passed(0)).index
-    wide = push_patches(graph, candidates, _WIDE_C, max(eps, _WIDE_EPS), self_loops, progress=passed(1)).index
+    walk = walk_arrays(graph, self_loops)
+    check_push(candidates, c, eps)
+    nodes = np.arange(graph.n)
+    most = moment_budget(graph.n, K, budget)
+    return walk_products(walk, nodes, K, candidates, c, eps, most, passed=passed)
+
+
+def walk_products(
+    walk: Walk,
+    nodes: IntArray,
+    K: int,
+    candidates: int,
+    c: float,
+    eps: float,
+    budget: int,
+    *,
+    added: kernels.Added = None,
+    passed: Callable[[int], Progress | None] = lambda number: None,
+) -> PairProducts:
+    """Make the products of these nodes of an adjacency, to which rows may be added; see `moment_products`."""
+    size = (candidates + 1) // 2
+    near = push_from(walk, nodes, size, c, eps, added=added, progress=passed(0)).index
+    wide_eps = max(eps, _WIDE_EPS)
+    wide = push_from(walk, nodes, candidates, _WIDE_C, wide_eps, added=added, progress=passed(1)).index
     around = merge_candidates(near, wide, candidates)
-    moments = pair_moments(graph, around, K, self_loops=self_loops, budget=budget, progress=passed(2))
+    moments = _walk_moments(walk, nodes, around, K, budget, added, passed(2))
     return PairProducts(torch.from_numpy(around), torch.from_numpy(moments))
 
 
@@ -89,17 +111,24 @@ def pair_moments(
     array([[0., 0.],
            [0., 1.]], dtype=float32)
     """
-    if budget is not None and budget < 1:
-        raise InputError(f"budget must be at least 1, got {budget}")
-    if not K >= 1 or int(K) != K:
-        raise InputError(f"K must be a whole number of at least 1, got {K}")
     sources = np.arange(graph.n) if nodes is None else np.asarray(nodes, np.int64)
-    walk = walk_arrays(graph, self_loops)
-    most = moment_budget(graph.n, K) if budget is None else budget
+    most = moment_budget(graph.n, K, budget)
+    return _walk_moments(walk_arrays(graph, self_loops), sources, around, K, most, None, progress)
+
+
+def _walk_moments(
+    walk: Walk,
+    sources: IntArray,
+    around: IntArray,
+    K: int,
+    budget: int,
+    added: kernels.Added,
+    progress: Progress | None,
+) -> FloatArray:
     out = np.zeros((*around.shape, K), np.float32)
 
     def work(part: slice) -> None:
-        kernels.chebyshev_pairs(*walk, sources[part], around[part], most, out[part])
+        kernels.chebyshev_pairs(*walk, sources[part], around[part], budget, out[part], added)
 
     done = 0
     parts = (slice(start, min(start + _BLOCK, len(sources))) for start in range(0, len(sources), _BLOCK))
@@ -110,6 +139,10 @@ def pair_moments(
     return out
 
 
-def moment_budget(n: int, K: int) -> int:
-    """Return the entries of Ã that a step from a node may visit in a graph of n nodes."""
-    return max(_LEAST, _STEPS // (n * K))
+def moment_budget(n: int, K: int, budget: int | None = None) -> int:
+    """Return the entries of Ã that a step from a node may visit in a graph of n nodes, unless they are given."""
+    if not K >= 1 or int(K) != K:
+        raise InputError(f"K must be a whole number of at least 1, got {K}")
+    if budget is not None and budget < 1:
+        raise InputError(f"budget must be at least 1, got {budget}")
+    return max(_LEAST, _STEPS // (n * K)) if budget is None else budget
