@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gpatcher.estimator import GPatcherClassifier
-from gpatcher.graph import Graph, InputError
+from gpatcher.graph import FloatArray, Graph, InputError
+from gpatcher.newcomers import Newcomers
 from gpatcher.records import Record, append_record, config_hash, peak_rss_mb, read_records, versions
 
 _SEEDS = 10  # runs of `--splits all` where the data have one split
@@ -169,6 +170,19 @@ def prediction_columns(classifier: GPatcherClassifier, graph: Graph) -> dict[str
     trained = np.zeros(graph.n, dtype=bool)
     trained[classifier.split_.train] = True
     ids = np.arange(graph.n) if graph.node_ids is None else graph.node_ids
+    return _columns(classifier, ids, probability, trained)
+
+
+def new_prediction_columns(classifier: GPatcherClassifier, newcomers: Newcomers) -> dict[str, npt.NDArray[Any]]:
+    """Return the columns of `prediction_columns` for nodes that came after training."""
+    probability = classifier.predict_proba_new(newcomers)
+    ids = newcomers.nodes if newcomers.node_ids is None else newcomers.node_ids
+    return _columns(classifier, ids, probability, np.zeros(newcomers.count, dtype=bool))
+
+
+def _columns(
+    classifier: GPatcherClassifier, ids: npt.NDArray[Any], probability: FloatArray, trained: npt.NDArray[np.bool_]
+) -> dict[str, npt.NDArray[Any]]:
     columns = {"id": ids, "predicted": classifier.classes_[probability.argmax(1)]}
     columns |= {f"probability_{name}": probability[:, c] for c, name in enumerate(classifier.classes_)}
     return {**columns, "confidence": probability.max(1), "in_training": trained}

@@ -20,6 +20,8 @@ from gpatcher.cli.common import (
     console,
     graph_origin,
     load_origin,
+    read_newcomers,
+    warnings_as_notes,
 )
 
 
@@ -137,19 +139,33 @@ def fit(
 def predict(
     folder: Annotated[Path, typer.Argument(help="The folder that 'gpatcher fit' wrote.")],
     out: Annotated[Path, typer.Option(help="Where to write, .parquet or .csv.")] = Path("predictions.parquet"),
+    nodes: Annotated[
+        Path | None, typer.Option(help="Table of nodes that came after training: predict these alone.")
+    ] = None,
+    edges: Annotated[
+        Path | None, typer.Option(help="Table of their edges, among themselves and to nodes of the graph.")
+    ] = None,
     root: Root = None,
 ) -> None:
-    """Write a class and probabilities for every node of the graph that a model was trained on."""
+    """Write a class and probabilities for every node of the graph that a model was trained on, or for new nodes."""
     from gpatcher.data.tables import write_table
     from gpatcher.estimator import GPatcherClassifier, read_about
-    from gpatcher.experiment import prediction_columns
+    from gpatcher.experiment import new_prediction_columns, prediction_columns
     from gpatcher.graph import InputError
 
     about = read_about(folder)
+    if (nodes is None) != (edges is None):
+        raise InputError("new nodes need both tables: --nodes with the nodes, --edges with their edges")
     if not about.get("source"):
         raise InputError(f"{folder} does not say which graph it belongs to; predict from Python with the graph at hand")
     graph = load_origin(about["source"], root)
-    classifier = GPatcherClassifier.load(folder, graph)
-    columns = prediction_columns(classifier, graph)
+    if nodes is not None and edges is not None:
+        with warnings_as_notes():
+            newcomers = read_newcomers(graph, nodes, edges, about["source"])
+        columns = new_prediction_columns(GPatcherClassifier.load(folder), newcomers)
+        count = newcomers.count
+    else:
+        columns = prediction_columns(GPatcherClassifier.load(folder, graph), graph)
+        count = graph.n
     write_table(columns, out)
-    console().print(f"{graph.n:,} rows in {out}")
+    console().print(f"{count:,} rows in {out}")
