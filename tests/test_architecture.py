@@ -22,6 +22,8 @@ STAGES = [
     ["gpatcher.diagnosis"],
     ["gpatcher.filters"],
     ["gpatcher.patches", "gpatcher.features"],
+    ["gpatcher.moments"],
+    ["gpatcher.newcomers"],
     ["gpatcher.table"],
     ["gpatcher.model"],
     ["gpatcher.parallel"],

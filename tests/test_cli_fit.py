@@ -129,6 +129,93 @@ def test_fit_and_predict_tables(run, tmp_path):
     assert {"probability_cat", "probability_dog"} <= set(table.column_names)
 
 
+@pytest.fixture
+def tables(tmp_path):
+    """Tables of sixty nodes with text ids, and of three that come later; returns what the latter hold."""
+    rng = np.random.default_rng(1)
+    names = [f"n{v}" for v in range(60)]
+    kinds = ["cat" if v % 2 else "dog" for v in range(60)]
+    nodes = {"id": names, "note": names, "kind": kinds, "size": rng.normal(size=60), "age": np.arange(60) % 2}
+    pa.csv.write_csv(pa.table(nodes), tmp_path / "nodes.csv")
+    ends = np.unique(np.sort(rng.permuted(np.tile(np.arange(60), (2, 3)), axis=1).T, 1), axis=0)
+    ends = ends[ends[:, 0] != ends[:, 1]]
+    edges = {"source": [names[a] for a in ends[:, 0]], "target": [names[b] for b in ends[:, 1]]}
+    pa.csv.write_csv(pa.table(edges), tmp_path / "edges.csv")
+    # columns in another order, and no label
+    new = {"age": [0, 1, 1], "size": [0.5, -0.5, 2.0], "id": ["x1", "x2", "x3"]}
+    links = {"source": ["x1", "n4", "x2"], "target": ["n3", "x1", "x1"]}
+    pa.csv.write_csv(pa.table(new), tmp_path / "new.csv")
+    pa.csv.write_csv(pa.table(links), tmp_path / "links.csv")
+    return new, links
+
+
+def test_new_nodes_are_predicted_as_in_the_whole_graph(run_here, tmp_path, tables):
+    columns = ("--nodes", "nodes.csv", "--edges", "edges.csv", "--label", "kind")
+    run_here("fit", *columns, "--model", "fast", "--epochs", 5, "--out", "run")
+    done = run_here("predict", "run", "--nodes", "new.csv", "--edges", "links.csv", "--out", "p.csv")
+    assert "3 rows in p.csv" in done.stdout
+    table = pa.csv.read_csv(tmp_path / "p.csv")
+    assert table["id"].to_pylist() == ["x1", "x2", "x3"]
+    assert table["in_training"].to_pylist() == [False] * 3
+
+    from gpatcher import GPatcherClassifier, Newcomers, read_tables
+
+    with pytest.warns(match="not used"):
+        graph = read_tables(tmp_path / "nodes.csv", tmp_path / "edges.csv", label="kind")
+    x = np.array([[0.5, 0], [-0.5, 1], [2.0, 1]], np.float32)
+    newcomers = Newcomers.join(graph, [[60, 4, 61], [3, 60, 60]], x)
+    expected = GPatcherClassifier.load(tmp_path / "run").predict_proba_new(newcomers)
+    np.testing.assert_allclose(table["probability_cat"].to_numpy(), expected[:, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "links", "words"),
+    [
+        ("", "n3,zz", ["links.csv", "line 5", "'zz'", "nor in the graph"]),
+        ("0,1.0,x1", "", ["new.csv", "'x1'", "line 2", "more than once"]),
+        ("0,1.0,n5", "", ["new.csv", "'n5'", "line 5", "in the graph already"]),
+        ("0,1.0,", "", ["new.csv", "missing", "line 5"]),
+        ("0,,x9", "", ["new.csv", "'size'", "line 5"]),
+        ("", "n3,n4", ["two nodes that were there before"]),
+    ],
+)
+def test_new_tables_that_cannot_be_used(run_here, tmp_path, tables, nodes, links, words):
+    columns = ("--nodes", "nodes.csv", "--edges", "edges.csv", "--label", "kind")
+    run_here("fit", *columns, "--model", "fast", "--epochs", 1, "--out", "run")
+    for name, line in (("new.csv", nodes), ("links.csv", links)):
+        with (tmp_path / name).open("a") as file:
+            file.write(f"{line}\n" if line else "")
+    error = run_here("predict", "run", "--nodes", "new.csv", "--edges", "links.csv", code=2).stderr.splitlines()[-1]
+    assert error.startswith("error: ")
+    for word in words:
+        assert word in error
+
+
+def test_new_tables_come_in_pairs_and_with_their_columns(run_here, tmp_path, tables):
+    columns = ("--nodes", "nodes.csv", "--edges", "edges.csv", "--label", "kind")
+    run_here("fit", *columns, "--model", "fast", "--epochs", 1, "--out", "run")
+    assert "need both tables" in run_here("predict", "run", "--nodes", "new.csv", code=2).stderr
+    pa.csv.write_csv(pa.table({"id": ["x1", "x2"], "age": [1, 0]}), tmp_path / "new.csv")
+    error = run_here("predict", "run", "--nodes", "new.csv", "--edges", "links.csv", code=2).stderr
+    assert "1 of the columns" in error
+    assert "lacks" in error
+    assert "'size'" in error
+
+
+def test_auto_from_the_command_line(run_here, tmp_path):
+    run_here("fit", SOURCE, "--extractor", "auto", "--epochs", 3, "--patch-size", 4, "--out", "run")
+    [record] = records(tmp_path / "run")
+    assert record["extractor"] == min(record["compared"], key=record["compared"].get)
+    assert "200 rows" in run_here("predict", "run", "--out", "p.csv").stdout
+
+
+def test_polynomial_needs_no_eigenvectors_where_they_do_not_fit(run_here, tmp_path):
+    options = ("--extractor", "polynomial", "--memory", "0.00001", "--epochs", 3, "--patch-size", 4)
+    run_here("fit", SOURCE, *options, "--out", "run")
+    [record] = records(tmp_path / "run")
+    assert (record["extractor"], record["exact"]) == ("polynomial", False)
+
+
 def test_the_papers_preset_runs(run_here, tmp_path):
     run_here("fit", SOURCE, "--preset", "paper", "--epochs", 3, "--out", "run")
     config = records(tmp_path / "run")[0]["config"]

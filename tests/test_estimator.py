@@ -486,6 +486,35 @@ def test_the_filter_learns_heterophily():
     assert model.score() > 0.65
 
 
+# ------------------------------------------------------------------------------------------------- auto
+
+
+@pytest.mark.parametrize(("memory", "adaptive"), [(None, "heterophily-aware"), (1000, "polynomial")])
+def test_auto_trains_what_the_size_allows_and_keeps_what_validates_best(graph, memory, adaptive, tmp_path):
+    model = quick("auto", memory=memory, seed=2).fit(graph)
+    alone = {name: quick(name, memory=memory, seed=2).fit(graph) for name in (adaptive, "ppr")}
+    assert model.compared_ == {name: one.result_.val_loss for name, one in alone.items()}
+    best = min(alone, key=lambda name: alone[name].result_.val_loss)
+    assert (model.extractor, model.extractor_) == ("auto", best)
+    np.testing.assert_array_equal(model.predict_proba(), alone[best].predict_proba())
+    assert model.result_.val_loss == alone[best].result_.val_loss
+    np.testing.assert_array_equal(model.filter_response().response, alone[best].filter_response().response)
+    model.save(tmp_path)
+    loaded = GPatcherClassifier.load(tmp_path, graph)
+    assert (loaded.extractor, loaded.extractor_, loaded.compared_) == ("auto", best, model.compared_)
+    np.testing.assert_array_equal(loaded.predict_proba(), model.predict_proba())
+    assert clone(model).get_params()["extractor"] == "auto"
+
+
+def test_auto_prepares_once_for_all_splits(graph):
+    model = quick("auto")
+    prepared = model.prepare(graph)
+    assert [option.key[0] for option in prepared.options] == ["heterophily-aware", "ppr"]
+    expected = quick("auto").fit(graph).predict_proba()
+    np.testing.assert_array_equal(model.fit(graph, prepared=prepared).predict_proba(), expected)
+    assert any(model._prepared is option for option in prepared.options)
+
+
 @pytest.mark.parametrize("extractor", ["ppr", "heterophily-aware"])
 def test_real_data(data_root, extractor, tmp_path):
     from gpatcher.data import load_dataset

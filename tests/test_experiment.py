@@ -100,6 +100,26 @@ def test_what_is_recorded(several, tmp_path):
     assert seen[-1] == (2, 2, done[1]["epochs"], 12)
 
 
+def test_what_auto_chose_is_recorded(several, tmp_path):
+    done = run_splits(several, "gpatcher", QUICK | {"extractor": "auto"}, tmp_path, splits="0,1")
+    for record in done:
+        assert set(record["compared"]) == {"heterophily-aware", "ppr"}
+        assert record["extractor"] == min(record["compared"], key=record["compared"].get)
+        assert record["config"]["extractor"] == "auto"
+    assert not list(tmp_path.glob("checkpoint*"))
+    again = run_splits(several, "gpatcher", QUICK | {"extractor": "auto"}, tmp_path, splits="0,1", resume=True)
+    assert again == json.loads(json.dumps(done))
+
+
+def test_the_checkpoints_of_another_seed_stay(tmp_path):
+    from gpatcher.experiment import _forget
+
+    for name in ("c-0-1", "c-0-1-ppr", "c-0-1-heterophily-aware", "c-0-10", "c-0-10-ppr"):
+        (tmp_path / f"{name}.safetensors").touch()
+    _forget(tmp_path / "c-0-1.safetensors")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["c-0-10-ppr.safetensors", "c-0-10.safetensors"]
+
+
 def test_the_model_that_validated_best_is_kept(several, tmp_path):
     done = run_splits(several, "fast", QUICK, tmp_path, splits="all", origin={"name": "here"})
     best = max(done, key=lambda r: r["val_accuracy"])

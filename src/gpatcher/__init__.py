@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from gpatcher.estimator import GPatcherClassifier
     from gpatcher.graph import Graph, InputError, InputWarning, Split
     from gpatcher.model import FixedPatches, GPatcher, PatchMixer
+    from gpatcher.newcomers import Newcomers
     from gpatcher.patches import Patches, SpectralPatches, extract_patches
 
 _HOME = {
@@ -22,6 +23,7 @@ _HOME = {
     "Graph": "gpatcher.graph",
     "InputError": "gpatcher.graph",
     "InputWarning": "gpatcher.graph",
+    "Newcomers": "gpatcher.newcomers",
     "PatchMixer": "gpatcher.model",
     "Patches": "gpatcher.patches",
     "SpectralPatches": "gpatcher.patches",
@@ -41,6 +43,7 @@ __all__ = [
     "Graph",
     "InputError",
     "InputWarning",
+    "Newcomers",
     "PatchMixer",
     "Patches",
     "SpectralPatches",

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import safetensors
 import safetensors.torch
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpatcher import __version__
@@ -24,6 +24,8 @@ from gpatcher.features import FeatureTable, node_features
 from gpatcher.filters import LearnableFilter, ppr_response, response
 from gpatcher.graph import FloatArray, Graph, InputError, IntArray, Split, some
 from gpatcher.model import PATHS, FixedPatches, GPatcher, TablePatches
+from gpatcher.moments import moment_products
+from gpatcher.newcomers import Newcomers, localise
 from gpatcher.parallel import Team
 from gpatcher.patches import (
     FIXED,
@@ -37,6 +39,7 @@ from gpatcher.patches import (
     spectral_patches,
 )
 from gpatcher.records import peak_rss_mb
+from gpatcher.spectrum import is_affordable
 from gpatcher.table import PatchTable
 from gpatcher.training import FitResult, TrainConfig, fit, predict_logits, train
 
@@ -44,6 +47,7 @@ Source = FixedPatches | TablePatches | SpectralPatches
 
 _FORMAT = "gpatcher-model"
 _FORMAT_VERSION = 1
+AUTO = "auto"  # the name of no extractor, but of the choice between some
 _TABLE_BATCH = 4096  # nodes in a step where no batch size is given; the memory may ask for fewer
 _SMALLEST_BATCH = 32
 _PROGRAM = 700 << 20  # the interpreter with all that is imported
@@ -73,7 +77,10 @@ class FilterResponse:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """What is made once per graph and shared by all runs on it: features, and patches or products of pairs."""
+    """What is made once per graph and shared by all runs on it: features, and patches or products of pairs.
+
+    ``exact`` says that eigenvectors were used; ``options`` has one for each extractor that ``auto`` compares.
+    """
 
     graph: Graph
     key: tuple[Any, ...]
@@ -81,6 +88,8 @@ class Prepared:
     fixed: Patches | PatchTable | None
     pairs: PairProducts | None
     seconds: float
+    exact: bool = True
+    options: tuple[Prepared, ...] = ()
 
 
 class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -88,7 +97,10 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    extractor : heterophily-aware, polynomial, shared, heat, bandpass or ppr
+    extractor : heterophily-aware, polynomial, shared, heat, bandpass or ppr; ``polynomial`` needs no eigenvectors
+        where they would take more than ``memory`` or ten minutes (`gpatcher.moments`). ``auto`` trains
+        heterophily-aware, or polynomial in place of it where eigenvectors would take that much, and ppr, and keeps
+        the one with the smaller validation loss
     patch_size : p, the node itself included
     filters : K, number of powers of the filter
     c, eps : of personalised PageRank, with which learnable filters start
@@ -110,6 +122,9 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
+    extractor_ : the extractor in use: as given, or what ``auto`` chose
+    exact_ : whether eigenvectors were used
+    compared_ : validation loss of each extractor that was trained
     classes_ : names of the classes
     model_ : the fitted `GPatcher`
     split_ : the split used
@@ -226,8 +241,11 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ``patches``, and a ``checkpoint`` on a file system that all machines share
         """
         self.split_ = self._choose(graph, split)
-        if prepared is None or not self._fits(prepared, graph):
+        if prepared is None or not self._fits(prepared, graph, self.extractor):
             prepared = self.prepare(graph, patches)
+        if prepared.options:
+            return self._fit_options(graph, prepared, progress, checkpoint)
+        self.extractor_, self.exact_ = self.extractor, prepared.exact
         torch.manual_seed(self.seed)
         self.model_ = self._build(graph, prepared)
         given = {name: getattr(self, name) for name in TrainConfig.__dataclass_fields__}
@@ -246,6 +264,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             progress=progress,
             checkpoint=checkpoint,
         )
+        self.compared_ = {self.extractor_: self.result_.val_loss}
         self.classes_ = np.array(graph.classes)
         self.fingerprint_ = graph.fingerprint
         self._remember(graph, prepared)
@@ -281,6 +300,27 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shared = (about, prepared.x, np.asarray(graph.labels()), parts)
         run_together(engine, train_member, shared, folder=checkpoint.parent, workers=workers, hear=hear)
 
+    def _fit_options(
+        self,
+        graph: Graph,
+        prepared: Prepared,
+        progress: Callable[[int, dict[str, float]], None] | None,
+        checkpoint: Path | None,
+    ) -> Self:
+        """Train one model for each extractor, all on the same split, and become the one that validates best."""
+        trained = {}
+        for option in prepared.options:
+            name = option.key[0]
+            place = None if checkpoint is None else checkpoint.with_name(f"{checkpoint.stem}-{name}.safetensors")
+            twin = clone(self).set_params(extractor=name)
+            trained[name] = twin.fit(graph, self.split_, prepared=option, progress=progress, checkpoint=place)
+        compared = {name: twin.result_.val_loss for name, twin in trained.items()}
+        best = trained[min(compared, key=lambda name: compared[name])]
+        own = self.get_params()
+        self.__dict__ |= {name: value for name, value in vars(best).items() if name not in own}
+        self.compared_ = compared
+        return self
+
     def _choose(self, graph: Graph, split: Split | int | None) -> Split:
         if isinstance(split, Split):
             graph.with_splits([split])  # checks it
@@ -292,27 +332,41 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"there is no split {number}: {graph.name} has {len(graph.splits)}, counted from 0")
         return graph.splits[number]
 
-    def prepare(self, graph: Graph, patches: PatchTable | str | Path | None = None) -> Prepared:
+    def prepare(
+        self,
+        graph: Graph,
+        patches: PatchTable | str | Path | None = None,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+        extractor: str | None = None,
+        exact: bool | None = None,
+    ) -> Prepared:
         """Make what does not depend on a split: features, and patches (fixed) or products of pairs (learnable).
 
-        ``patches`` is a patch table of the graph, to be read instead of making any.
+        Parameters
+        ----------
+        patches : a patch table of the graph, or its folder, to be read instead of making any
+        progress : called with steps done and steps in all, where no eigenvectors are needed
+        extractor : in place of the one this classifier was made with
+        exact : whether the polynomial filter uses eigenvectors; by default where they are affordable
         """
+        extractor = extractor or self.extractor
+        exact = is_affordable(graph.n, self.memory) if exact is None else exact
+        if extractor == AUTO:
+            names = ("heterophily-aware" if exact else "polynomial", "ppr")
+            options = tuple(self.prepare(graph, progress=progress, extractor=name, exact=exact) for name in names)
+            seconds = sum(option.seconds for option in options)
+            return Prepared(graph, self._key(AUTO), options[0].x, None, None, seconds, exact, options)
         x = node_features(graph, self.normalise, self.structure, self.mass, check_device(self.device))
         started = time.perf_counter()
         fixed: Patches | PatchTable | None = None
         pairs = None
         if patches is not None:
             fixed = self._open(patches, graph)
-        elif check_extractor(self.extractor) == "ppr":
-            fixed = push_patches(graph, self.patch_size, self.c, self.eps, self.self_loops)
         else:
-            spectrum = graph_spectrum(graph, self.self_loops, self.memory)
-            if self.extractor in LEARNABLE:
-                pairs = PairProducts.build(spectrum, self._filter(), max(self.candidates * self.patch_size, 64))
-            else:
-                g = response(FIXED[self.extractor](self.filters), spectrum.values)
-                fixed = spectral_patches(spectrum, g, self.patch_size)
-        return Prepared(graph, self._key(), x, fixed, pairs, time.perf_counter() - started)
+            fixed, pairs = self._extract(graph, extractor, exact, progress)
+        exact = extractor != "ppr" and (exact or extractor != "polynomial")
+        return Prepared(graph, self._key(extractor), x, fixed, pairs, time.perf_counter() - started, exact)
 
     def _open(self, patches: PatchTable | str | Path, graph: Graph) -> PatchTable:
         """Open a table after a look at whether it is one of this graph and made as this classifier says."""
@@ -330,21 +384,41 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _get(self, name: str) -> Any:
         return getattr(self, name)
 
-    def _key(self) -> tuple[Any, ...]:
-        names = ("extractor", "patch_size", "filters", "c", "eps", "self_loops", "sigma", "candidates")
-        return tuple(getattr(self, name) for name in (*names, "normalise", "structure", "mass", "device"))
+    def _extract(
+        self, graph: Graph, extractor: str, exact: bool, progress: Callable[[int, int], None] | None = None
+    ) -> tuple[Patches | None, PairProducts | None]:
+        """Make patches (fixed) or products of pairs (learnable)."""
+        push: dict[str, Any] = {"c": self.c, "eps": self.eps, "self_loops": self.self_loops, "progress": progress}
+        if check_extractor(extractor) == "ppr":
+            return push_patches(graph, self.patch_size, **push), None
+        if extractor == "polynomial" and not exact:
+            return None, moment_products(graph, self.filters, self._candidates, **push)
+        spectrum = graph_spectrum(graph, self.self_loops, self.memory)
+        if extractor in LEARNABLE:
+            return None, PairProducts.build(spectrum, self._filter(extractor), self._candidates)
+        g = response(FIXED[extractor](self.filters), spectrum.values)
+        return spectral_patches(spectrum, g, self.patch_size), None
 
-    def _fits(self, prepared: Prepared, graph: Graph) -> bool:
+    @property
+    def _candidates(self) -> int:
+        return max(self.candidates * self.patch_size, 64)
+
+    def _key(self, extractor: str) -> tuple[Any, ...]:
+        names = ("patch_size", "filters", "c", "eps", "self_loops", "sigma", "candidates")
+        return extractor, *(getattr(self, name) for name in (*names, "normalise", "structure", "mass", "device"))
+
+    def _fits(self, prepared: Prepared, graph: Graph, extractor: str) -> bool:
         parts = ("indptr", "indices", "weights", "x")
-        return prepared.key == self._key() and all(getattr(prepared.graph, p) is getattr(graph, p) for p in parts)
+        same = all(getattr(prepared.graph, part) is getattr(graph, part) for part in parts)
+        return same and prepared.key == self._key(extractor)
 
-    def _filter(self) -> LearnableFilter:
-        return LEARNABLE[self.extractor](self.filters, self.c, self.sigma)
+    def _filter(self, extractor: str) -> LearnableFilter:
+        return LEARNABLE[extractor](self.filters, self.c, self.sigma)
 
     def _build(self, graph: Graph, prepared: Prepared) -> GPatcher:
         patches: Source
         if prepared.pairs is not None:
-            patches = SpectralPatches(prepared.pairs, self._filter(), self.patch_size)
+            patches = SpectralPatches(prepared.pairs, self._filter(prepared.key[0]), self.patch_size)
         elif isinstance(prepared.fixed, PatchTable):
             patches = TablePatches(prepared.fixed)
         elif prepared.fixed is not None:
@@ -427,13 +501,10 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if not hasattr(self, "_graph"):
                 raise InputError("a loaded model does not carry its graph; pass it: predict(graph)")
             return self._graph
-        if not hasattr(self, "_prepared") or not self._fits(self._prepared, graph):
-            if graph.fingerprint != self.fingerprint_:
-                raise InputError(
-                    f"the model was trained on a graph with the fingerprint {self.fingerprint_}, this one has "
-                    f"{graph.fingerprint}: its edges differ; train on this graph, or pass the one it was trained on"
-                )
-            self._attach(graph, self.prepare(graph, self._found_table()))
+        if not hasattr(self, "_prepared") or not self._fits(self._prepared, graph, self.extractor_):
+            self._check_edges(graph)
+            prepared = self.prepare(graph, self._found_table(), extractor=self.extractor_, exact=self.exact_)
+            self._attach(graph, prepared)
         self._graph = graph
         return graph
 
@@ -448,14 +519,63 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return table
 
+    def _check_edges(self, graph: Graph) -> None:
+        if graph.fingerprint != self.fingerprint_:
+            raise InputError(
+                f"the model was trained on a graph with the fingerprint {self.fingerprint_}, this one has "
+                f"{graph.fingerprint}: its edges differ; train on this graph, or pass the one it was trained on"
+            )
+
+    def predict_proba_new(self, newcomers: Newcomers) -> FloatArray:
+        """Return the probability of each class for nodes that came after training, shape (count, C).
+
+        The answer is that of the whole graph with the newcomers in it and the same weights. With ``ppr``, and with
+        ``polynomial`` where it needs no eigenvectors, walks start at the new nodes alone: the cost does not depend on
+        the size of the graph (with ``structure`` it takes O(m)). The other extractors need the eigenvectors of the
+        extended graph. With ``structure``, edges to newcomers are in no row: they had no column at training.
+        """
+        check_is_fitted(self)
+        self._check_edges(newcomers.graph)
+        fixed: Patches | None = None
+        pairs: PairProducts | None = None
+        push = (self.c, self.eps, self.self_loops)
+        if self.extractor_ == "ppr":
+            fixed = newcomers.patches(self.patch_size, *push)
+        elif not self.exact_:
+            pairs = newcomers.products(self.filters, self._candidates, *push)
+        else:
+            fixed, pairs = self._extract(newcomers.extended(), self.extractor_, exact=True)
+            fixed = None if fixed is None else fixed[newcomers.nodes]
+            pairs = (
+                None if pairs is None else PairProducts(*(t[newcomers.nodes] for t in (pairs.around, pairs.products)))
+            )
+        # only the nodes met, under numbers of their own in the same order
+        if fixed is not None:
+            met = np.unique(fixed.index[fixed.index >= 0])
+            fixed = Patches(localise(fixed.index, met), fixed.score)
+        elif pairs is not None:
+            met = np.unique(pairs.around[pairs.around >= 0].numpy())
+            pairs = PairProducts(torch.from_numpy(localise(pairs.around.numpy(), met)), pairs.products)
+        x = newcomers.features(met, self.normalise, self.structure, self.mass, check_device(self.device))
+        graph = _with_classes(newcomers.graph, len(self.classes_))
+        model = self._build(graph, Prepared(graph, self._key(self.extractor_), x, fixed, pairs, 0.0, self.exact_))
+        state = self.model_.state_dict() if hasattr(self, "model_") else self._state
+        state = {k: v for k, v in state.items() if not k.startswith("patches.") or k.startswith("patches.filter.")}
+        _load_weights(model, state, strict=False)  # the selection is not among them: it is made anew
+        model.renew()
+        logits = predict_logits(model, x, np.arange(newcomers.count), self.batch_size or 4096)
+        return logits.softmax(1).numpy()
+
+    def predict_new(self, newcomers: Newcomers) -> npt.NDArray[Any]:
+        """Return the name of the most probable class of each newcomer."""
+        labels: npt.NDArray[Any] = self.classes_[self.predict_proba_new(newcomers).argmax(1)]
+        return labels
+
     def _attach(self, graph: Graph, prepared: Prepared) -> None:
         """Put the fitted weights onto a graph prepared anew."""
         state = self.model_.state_dict() if hasattr(self, "model_") else self._state
         model = self._build(_with_classes(graph, len(self.classes_)), prepared)
-        try:
-            model.load_state_dict(state)
-        except RuntimeError as error:
-            raise InputError(f"the weights do not fit this graph: {str(error).splitlines()[-1].strip()}") from None
+        _load_weights(model, state)
         self.model_ = model
         self._remember(graph, prepared)
 
@@ -469,15 +589,17 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def filter_response(self, points: int = 201) -> FilterResponse:
         """Return λ over [-1, 1] and the response g(λ) of the filter there, learned and at the start."""
         values = np.linspace(-1.0, 1.0, points, dtype=np.float32)
-        if self.extractor in LEARNABLE:
+        if self.extractor in (*LEARNABLE, AUTO):
             check_is_fitted(self)
+        extractor: str = getattr(self, "extractor_", self.extractor)
+        if extractor in LEARNABLE:
             self._known(None)
             learned = response(self.model_.patches.filter, values)  # type: ignore[arg-type]
-            return FilterResponse(values, learned, response(self._filter(), values))
-        if self.extractor == "ppr":
+            return FilterResponse(values, learned, response(self._filter(extractor), values))
+        if extractor == "ppr":
             fixed = ppr_response(torch.from_numpy(values), self.c).numpy()
         else:
-            fixed = response(FIXED[self.extractor](self.filters), values)
+            fixed = response(FIXED[extractor](self.filters), values)
         return FilterResponse(values, fixed, fixed)
 
     # ---- keeping
@@ -501,6 +623,9 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "format_version": _FORMAT_VERSION,
             "gpatcher": __version__,
             "parameters": self.get_params(),
+            "extractor": self.extractor_,
+            "exact": self.exact_,
+            "compared": self.compared_,
             "classes": [str(c) for c in self.classes_],
             "fingerprint": self.fingerprint_,
             "features": int(self._prepared.x.shape[1]),
@@ -526,6 +651,9 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             parameters = {**about["parameters"], "paths": tuple(about["parameters"]["paths"])}
             model = cls(**parameters)
             model.split_ = Split(*(state.pop(f"split.{part}").numpy() for part in ("train", "val", "test")))
+            model.extractor_ = about.get("extractor", model.extractor)
+            model.exact_ = about.get("exact", True)
+            model.compared_ = about.get("compared", {})
             model.classes_ = np.array(about["classes"])
             model.fingerprint_ = about["fingerprint"]
         except (TypeError, KeyError) as error:
@@ -624,3 +752,10 @@ def check_device(device: str) -> torch.device:
 
 def _with_classes(graph: Graph, count: int) -> Graph:
     return graph if graph.num_classes == count else replace(graph, classes=tuple(str(c) for c in range(count)))
+
+
+def _load_weights(model: GPatcher, state: dict[str, torch.Tensor], strict: bool = True) -> None:
+    try:
+        model.load_state_dict(state, strict=strict)
+    except RuntimeError as error:
+        raise InputError(f"the weights do not fit this graph: {str(error).splitlines()[-1].strip()}") from None

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from gpatcher.data.tables import write_pieces
 from gpatcher.engine import RayEngine
 from gpatcher.estimator import GPatcherClassifier
-from gpatcher.graph import Graph, InputError, IntArray
+from gpatcher.graph import FloatArray, Graph, InputError, IntArray
+from gpatcher.newcomers import Newcomers
 from gpatcher.records import Record, append_record, config_hash, peak_rss_mb, read_records, versions
 
 _ROWS = 1 << 16  # predictions made and written at a time
@@ -54,6 +55,7 @@ def run_splits(
     workers: int | None = None,
     resume: bool = False,
     progress: Callable[[int, int, int, int, dict[str, float]], None] | None = None,
+    extracting: Callable[[int, int], None] | None = None,
 ) -> list[Record]:
     """Train one model per split, append a record for each, keep the one that validated best.
 
@@ -64,6 +66,7 @@ def run_splits(
     patches, engine, workers : see `GPatcherClassifier.fit`
     resume : skip runs that are in records.jsonl with the same configuration, and go on from a checkpoint
     progress : called with run, runs, epoch, most epochs and the figures of the epoch
+    extracting : called with steps done and steps in all while patches are made without eigenvectors
     """
     try:
         classifier = GPatcherClassifier(**parameters, device=device)
@@ -88,11 +91,11 @@ def run_splits(
             best = max(best, done[-1]["val_accuracy"])
             continue
         classifier.set_params(seed=run_seed)
-        prepared = prepared or classifier.prepare(graph, patches)
+        prepared = prepared or classifier.prepare(graph, patches, progress=extracting)
         # the checkpoint of another run or configuration is never taken for this one's
         place = out / f"checkpoint-{graph.content}-{key}-{split}-{run_seed}.safetensors"
         if not resume:
-            place.unlink(missing_ok=True)
+            _forget(place)
 
         def show(epoch: int, figures: dict[str, float], at: int = number) -> None:
             if progress is not None:
@@ -112,7 +115,9 @@ def run_splits(
             "dataset": graph.name,
             "graph": graph.content,
             "model": model,
-            "extractor": classifier.extractor,
+            "extractor": classifier.extractor_,
+            "compared": classifier.compared_,
+            "exact": classifier.exact_,
             "split": split,
             "seed": run_seed,
             "val_accuracy": result.val_accuracy,
@@ -135,9 +140,16 @@ def run_splits(
             classifier.save(out, source=origin)
             write_filter_page(classifier, graph, out / "filter.html")
         append_record(path, record)
-        place.unlink(missing_ok=True)
+        _forget(place)
         done.append(record)
     return done
+
+
+def _forget(checkpoint: Path) -> None:
+    """Remove the checkpoint of a run, and those of each extractor that ``auto`` compares."""
+    # a name begins with a letter, so that seed 1 does not take those of seed 10 for its own
+    for path in (checkpoint, *checkpoint.parent.glob(f"{checkpoint.stem}-[a-z]*{checkpoint.suffix}")):
+        path.unlink(missing_ok=True)
 
 
 def write_filter_page(classifier: GPatcherClassifier, graph: Graph, path: Path) -> None:
@@ -158,7 +170,7 @@ def write_filter_page(classifier: GPatcherClassifier, graph: Graph, path: Path) 
     write_page(
         path,
         f"{graph.name}: what the filter learned",
-        f"extractor {classifier.extractor}; accuracy: validation {result.val_accuracy:.1%}{test}",
+        f"extractor {classifier.extractor_}; accuracy: validation {result.val_accuracy:.1%}{test}",
         [
             Figure(
                 "Response of the filter",
@@ -193,6 +205,19 @@ def prediction_columns(
     probability = classifier.predict_proba(graph, nodes)
     trained = np.isin(nodes, classifier.split_.train)
     ids = nodes if graph.node_ids is None else graph.node_ids[nodes]
+    return _columns(classifier, ids, probability, trained)
+
+
+def new_prediction_columns(classifier: GPatcherClassifier, newcomers: Newcomers) -> dict[str, npt.NDArray[Any]]:
+    """Return the columns of `prediction_columns` for nodes that came after training."""
+    probability = classifier.predict_proba_new(newcomers)
+    ids = newcomers.nodes if newcomers.node_ids is None else newcomers.node_ids
+    return _columns(classifier, ids, probability, np.zeros(newcomers.count, dtype=bool))
+
+
+def _columns(
+    classifier: GPatcherClassifier, ids: npt.NDArray[Any], probability: FloatArray, trained: npt.NDArray[np.bool_]
+) -> dict[str, npt.NDArray[Any]]:
     columns = {"id": ids, "predicted": classifier.classes_[probability.argmax(1)]}
     columns |= {f"probability_{name}": probability[:, c] for c, name in enumerate(classifier.classes_)}
     return {**columns, "confidence": probability.max(1), "in_training": trained}

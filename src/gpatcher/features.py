@@ -173,18 +173,29 @@ def node_features(
         if mass:
             raise InputError("mass would copy memory-mapped features whole; leave it out, or pass them in memory")
         return FeatureTable(x, device, normalise)
-    parts = [] if x is None else [_normalised(x, normalise)]
-    if x is not None and mass:
-        total = np.asarray(abs(x).sum(axis=1), dtype=np.float32).reshape(-1, 1)
-        parts.append(np.log1p(total))
+    parts = [] if x is None else [own_rows(x, normalise, mass)]
     if structure:
         rows = graph.adjacency(np.float32)
         parts += [rows, sp.csr_array(rows.T)] if graph.is_directed else [rows]
+    return FeatureTable(side_by_side(parts), device)
+
+
+def own_rows(x: Any, normalise: str, mass: bool) -> Any:
+    """Return what `node_features` makes of the features alone, shape (n, d) or, with ``mass``, (n, d + 1)."""
+    rows = _normalised(x, normalise)
+    if not mass:
+        return rows
+    total = np.asarray(abs(x).sum(axis=1), dtype=np.float32).reshape(-1, 1)
+    return side_by_side([rows, np.log1p(total)])
+
+
+def side_by_side(parts: list[Any]) -> Any:
+    """Return the columns of all parts in one matrix, sparse where any of them is."""
     if len(parts) == 1:
-        return FeatureTable(parts[0], device)
+        return parts[0]
     if any(sp.issparse(part) for part in parts):
-        return FeatureTable(sp.csr_array(sp.hstack([sp.csr_array(part) for part in parts])), device)
-    return FeatureTable(np.hstack(parts), device)
+        return sp.csr_array(sp.hstack([sp.csr_array(part) for part in parts]))
+    return np.hstack(parts)
 
 
 def _normalised(x: Any, how: str, dense: bool = False) -> Any:

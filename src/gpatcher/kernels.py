@@ -4,6 +4,7 @@
 ``weights`` one value per entry of ``indices`` or None. Nothing here judges its input; ``gpatcher.graph`` does.
 """
 
+import math
 from typing import Any
 
 import numba as nb
@@ -243,6 +244,14 @@ def scale_both_sides(indptr: Array, indices: Array, data: Array, scale: Array) -
 
 
 @_jit
+def add_rows(indptr: Array, data: Array, sums: Array) -> None:
+    """Add to ``sums[v]`` the entries of row v, one after the other."""
+    for v in range(indptr.size - 1):
+        for e in range(indptr[v], indptr[v + 1]):
+            sums[v] += data[e]
+
+
+@_jit
 def label_agreement(indptr: Array, indices: Array, y: Array, same: Array, known: Array) -> None:
     """Count, for each labelled node, its labelled neighbours and those among them with its own label."""
     for v in range(indptr.size - 1):
@@ -316,6 +325,170 @@ def draw_rmat(keys: Array, seed: np.uint64, start: int, n: int, levels: int, a: 
         keys[e] = (first << 32) | last if first < last < n else 9223372036854775807
 
 
+# Rows added to a graph without copying it: (rows, indptr, indices, weights, degree) of the few nodes, in rising order,
+# that are new or have new neighbours. The row of an old node goes on in its added one; ``degree`` counts both.
+Added = tuple[Array, Array, Array, Array | None, Array] | None
+
+
+@_jit
+def _added_row(rows: Array, node: int) -> int:
+    """Return the place of a node among the rows added, -1 where it is not."""
+    at = np.searchsorted(rows, node)
+    return at if at < rows.size and rows[at] == node else -1  # type: ignore[return-value]
+
+
+@_jit
+def _degree(degree: Array, added: Added, node: int) -> float:
+    if added is not None:
+        at = _added_row(added[0], node)
+        if at >= 0:
+            return added[4][at]  # type: ignore[no-any-return]
+    return degree[node]  # type: ignore[no-any-return]
+
+
+@_jit
+def _entries(indptr: Array, added: Added, node: int) -> int:
+    """Count the entries of a node's row."""
+    count = 0
+    if node < indptr.size - 1:
+        count = indptr[node + 1] - indptr[node]
+    if added is not None:
+        at = _added_row(added[0], node)
+        if at >= 0:
+            count += added[1][at + 1] - added[1][at]
+    return count
+
+
+@_jit
+def _spread(
+    indices: Array,
+    weights: Array | None,
+    first: int,
+    last: int,
+    amount: float,
+    place: Array,
+    met: Array,
+    count: int,
+    sums: Array,
+) -> int:
+    """Add ``amount`` times its weight to each neighbour; one met for the first time gets a place. Return the count."""
+    for e in range(first, last):
+        u = indices[e]
+        at = place[u]
+        if at == 0:
+            met[count] = u
+            count += 1
+            at = count
+            place[u] = at
+        sums[at - 1] += amount if weights is None else amount * weights[e]
+    return count
+
+
+@_jit
+def _largest_within(value: Array, cost: Array, count: int, budget: int, bins: Array) -> float:
+    """Return the size above which values may be kept so that their costs add up to the budget at most.
+
+    Sizes are told apart by a quarter of their octave, down to 2^-128 of the largest, so no sort is needed.
+    """
+    total = 0
+    largest = 0.0
+    for i in range(count):
+        if value[i] != 0.0:
+            total += cost[i]
+            largest = max(largest, abs(value[i]))
+    if total <= budget:
+        return 0.0
+    bins[:] = 0
+    for i in range(count):
+        if value[i] != 0.0:
+            mantissa, exponent = math.frexp(abs(value[i]) / largest)  # mantissa from 1/2 on
+            below = 7 - int(8.0 * mantissa) - 4 * (exponent - 1)
+            bins[min(below, bins.size - 1)] += cost[i]
+    at = 0
+    while bins[at] <= budget:
+        budget -= bins[at]
+        at += 1
+    # just below the smallest size of the last bin that is kept
+    return largest * math.ldexp((8.0 - at % 4) / 8.0, 1 - at // 4) * (1.0 - 1e-12)
+
+
+@_jit
+def chebyshev_pairs(
+    indptr: Array,
+    indices: Array,
+    weights: Array | None,
+    degree: Array,
+    sources: Array,
+    around: Array,
+    budget: int,
+    out: Array,
+    added: Added = None,
+) -> None:
+    """Write T_k(Ã)[v, u] for k = 1 … K, v each source and u those around it, by walks from the source.
+
+    The column T_k(Ã)e_v is kept as y_k = D^-1/2 T_k(Ã) e_v / sqrt(d_v), which the recurrence takes to
+    y_{k+1} = 2 D^-1 A y_k - y_{k-1}. From the second step on only so many nodes pass their value on that their rows
+    have at most ``budget`` entries: those of the largest |y|, which is what they add, squared, per entry walked.
+
+    ``around`` (sources, candidates) has -1 where there are no more, ``out`` is (sources, candidates, K).
+    """
+    n = indptr.size - 1
+    if added is not None:
+        n = max(n, added[0][-1] + 1)
+    # zeros that the system hands out when they are first touched, so their cost is that of the nodes met
+    place = np.zeros(n, np.int32)  # 1 + a node's place in the arrays below
+    met = np.zeros(n, np.int32)
+    entries = np.zeros(n, np.int64)
+    now = np.zeros(n)
+    before = np.zeros(n)
+    sums = np.zeros(n)
+    bins = np.zeros(512, np.int64)
+    for s in range(sources.size):
+        v = sources[s]
+        own = _degree(degree, added, v)
+        if own == 0:
+            for j in range(around.shape[1]):
+                if around[s, j] == v:
+                    for k in range(1, out.shape[2]):
+                        out[s, j, k] = (k % 2) * (k % 4 - 2)  # T_2, T_4, ... at 0: -1, 1, ...
+            continue
+        met[0] = v
+        place[v] = 1
+        entries[0] = _entries(indptr, added, v)
+        now[0] = 1.0 / own
+        count = 1
+        for k in range(out.shape[2]):
+            least = 0.0 if k == 0 else _largest_within(now, entries, count, budget, bins)
+            known = count
+            for i in range(known):
+                if abs(now[i]) > least:
+                    u = met[i]
+                    if u < indptr.size - 1:
+                        count = _spread(indices, weights, indptr[u], indptr[u + 1], now[i], place, met, count, sums)
+                    if added is not None:
+                        at = _added_row(added[0], u)
+                        if at >= 0:
+                            first, last = added[1][at], added[1][at + 1]
+                            count = _spread(added[2], added[3], first, last, now[i], place, met, count, sums)
+            factor = 1.0 if k == 0 else 2.0
+            for i in range(count):
+                u = met[i]
+                if i >= known:
+                    entries[i] = _entries(indptr, added, u)
+                after = factor * sums[i] / _degree(degree, added, u) - before[i]
+                before[i] = now[i]
+                now[i] = after
+                sums[i] = 0.0
+            for j in range(around.shape[1]):
+                u = around[s, j]
+                if u >= 0 and place[u] > 0:
+                    out[s, j, k] = now[place[u] - 1] * math.sqrt(own * _degree(degree, added, u))
+        for i in range(count):
+            place[met[i]] = 0
+            now[i] = 0.0
+            before[i] = 0.0
+
+
 @_jit
 def _comes_before(score: float, node: int, other_score: float, other_node: int) -> bool:
     return score > other_score or (score == other_score and node < other_node)
@@ -374,11 +547,56 @@ def _slot(keys: Array, node: int) -> int:
 
 
 @_jit
+def _give(
+    indices: Array,
+    weights: Array | None,
+    first: int,
+    last: int,
+    share: float,
+    degree: Array,
+    added: Added,
+    least: float,
+    eps: float,
+    keys: Array,
+    received: Array,
+    pushed: Array,
+    limit: Array,
+    touched: Array,
+    queue: Array,
+    used: int,
+    head: int,
+    waiting: int,
+) -> tuple[int, int]:
+    """Give each neighbour its share; return the places used and the nodes in the queue."""
+    mask = keys.size - 1
+    for e in range(first, last):
+        w = indices[e]
+        at = _slot(keys, w)
+        if keys[at] == -1:
+            keys[at] = w
+            touched[used] = at
+            used += 1
+            received[at] = 0.0
+            pushed[at] = 0.0
+            # a bound that holds for any degree: most nodes never exceed it, and their degree is never read
+            limit[at] = eps * least
+        received[at] += share if weights is None else share * weights[e]
+        if received[at] > limit[at]:
+            limit[at] = pushed[at] + eps * _degree(degree, added, w)
+            if received[at] > limit[at]:
+                limit[at] = np.inf  # it waits in the queue
+                queue[(head + waiting) & mask] = w
+                waiting += 1
+    return used, waiting
+
+
+@_jit
 def _push_all(
     indptr: Array,
     indices: Array,
     weights: Array | None,
     degree: Array,
+    added: Added,
     least: float,
     c: float,
     eps: float,
@@ -399,32 +617,29 @@ def _push_all(
     mask = keys.size - 1
     while waiting > 0:
         u = queue[head]
-        if used + indptr[u + 1] - indptr[u] > touched.size:
+        if used + _entries(indptr, added, u) > touched.size:
             break
         head = (head + 1) & mask
         waiting -= 1
         at = _slot(keys, u)
-        share = c * (received[at] - pushed[at]) / degree[u]
+        own = _degree(degree, added, u)
+        share = c * (received[at] - pushed[at]) / own
         pushed[at] = received[at]
-        limit[at] = received[at] + eps * degree[u]
-        for e in range(indptr[u], indptr[u + 1]):
-            w = indices[e]
-            at = _slot(keys, w)
-            if keys[at] == -1:
-                keys[at] = w
-                touched[used] = at
-                used += 1
-                received[at] = 0.0
-                pushed[at] = 0.0
-                # a bound that holds for any degree: most nodes never exceed it, and their degree is never read
-                limit[at] = eps * least
-            received[at] += share if weights is None else share * weights[e]
-            if received[at] > limit[at]:
-                limit[at] = pushed[at] + eps * degree[w]
-                if received[at] > limit[at]:
-                    limit[at] = np.inf  # it waits in the queue
-                    queue[(head + waiting) & mask] = w
-                    waiting += 1
+        limit[at] = received[at] + eps * own
+        if u < indptr.size - 1:
+            first, last = indptr[u], indptr[u + 1]
+            used, waiting = _give(
+                indices, weights, first, last, share, degree, added, least, eps,
+                keys, received, pushed, limit, touched, queue, used, head, waiting,
+            )  # fmt: skip
+        if added is not None:
+            row = _added_row(added[0], u)
+            if row >= 0:
+                first, last = added[1][row], added[1][row + 1]
+                used, waiting = _give(
+                    added[2], added[3], first, last, share, degree, added, least, eps,
+                    keys, received, pushed, limit, touched, queue, used, head, waiting,
+                )  # fmt: skip
     state[0], state[1], state[2] = used, head, waiting
     return waiting == 0  # type: ignore[no-any-return]
 
@@ -433,6 +648,7 @@ def _push_all(
 def _rank(
     v: int,
     degree: Array,
+    added: Added,
     least: float,
     c: float,
     keys: Array,
@@ -444,7 +660,7 @@ def _rank(
 ) -> None:
     """Write the patch of v from the nodes touched, and empty the table."""
     index[0] = v
-    scale = (1.0 - c) * np.sqrt(degree[v])
+    scale = (1.0 - c) * np.sqrt(_degree(degree, added, v))
     most = scale / np.sqrt(least) * (1.0 + 1e-6)  # times what a node received: no score is larger, rounding included
     members, values = index[1:], score[1:]
     count = 0
@@ -456,7 +672,9 @@ def _rank(
         if u == v:
             score[0] = (1.0 - c) * received[at]
         elif received[at] * most >= floor:
-            count = _insert(np.float32(scale * received[at] / np.sqrt(degree[u])), u, values, members, count)
+            count = _insert(
+                np.float32(scale * received[at] / np.sqrt(_degree(degree, added, u))), u, values, members, count
+            )
             if 0 < count == values.size:
                 floor = values[count - 1]
 
@@ -472,6 +690,7 @@ def push_ppr(
     eps: float,
     index: Array,
     score: Array,
+    added: Added = None,
 ) -> None:
     """Write the patches of the sources by personalised PageRank on the symmetric Ã, found by local pushes.
 
@@ -486,7 +705,9 @@ def push_ppr(
     ``index`` and ``score`` (sources, p) come filled with -1 and 0; the source itself goes first.
     """
     least = 1.0  # no degree is smaller, but for 0
-    if weights is not None:
+    if added is not None:
+        least = 1e-300  # to look for it would take time in proportion to n
+    elif weights is not None:
         least = np.inf
         for u in range(degree.size):
             if 0 < degree[u] < least:
@@ -499,7 +720,7 @@ def push_ppr(
     state = np.zeros(3, np.int64)
     for s in range(sources.size):
         v = sources[s]
-        if not degree[v] > 0:
+        if not _degree(degree, added, v) > 0:
             index[s, 0] = v
             score[s, 0] = 1.0 - c
             continue
@@ -510,11 +731,11 @@ def push_ppr(
         queue[0] = v
         state[0], state[1], state[2] = 1, 0, 1  # places used, head of the queue, nodes in it
         while not _push_all(
-            indptr, indices, weights, degree, least, c, eps, keys, received, pushed, limit, touched, queue, state
+            indptr, indices, weights, degree, added, least, c, eps, keys, received, pushed, limit, touched, queue, state
         ):
             # grow: move every entry to its place in a table with room for the next row
             used, head = state[0], state[1]
-            needed = used + indptr[queue[head] + 1] - indptr[queue[head]]
+            needed = used + _entries(indptr, added, queue[head])
             old_keys, old_received, old_pushed, old_limit = keys, received, pushed, limit
             old_touched, old_queue = touched, queue
             while size // 2 < needed:
@@ -532,4 +753,4 @@ def push_ppr(
             for i in range(state[2]):
                 queue[i] = old_queue[(head + i) & (old_queue.size - 1)]
             state[1] = 0
-        _rank(v, degree, least, c, keys, received, touched, state[0], index[s], score[s])
+        _rank(v, degree, added, least, c, keys, received, touched, state[0], index[s], score[s])

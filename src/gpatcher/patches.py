@@ -28,6 +28,8 @@ _EXACT = 1e-16  # what is left of a score, or a score that is none
 _TIE = 1e-6  # scores that differ less, as a share, are equal in single precision
 _PUSHED = 256  # nodes pushed from in one go
 
+Walk = tuple[IntArray, IntArray, FloatArray | None, FloatArray]  # indptr, indices, weights, degrees
+
 
 @dataclass(frozen=True, eq=False)
 class Patches:
@@ -186,6 +188,12 @@ def _candidates(spectrum: Spectrum, g: FloatArray, count: int) -> IntArray:
     """Return the ids of the candidates of each node, itself first, -1 where they run short; shape (n, count)."""
     near = spectral_patches(spectrum, g, (count + 1) // 2).index
     wide = spectral_patches(spectrum, response(Polynomial(K=20, c=0.9), spectrum.values), count).index
+    return merge_candidates(near, wide, count)
+
+
+def merge_candidates(near: IntArray, wide: IntArray, count: int) -> IntArray:
+    """Return the near ones and then, in their order, the wide ones that are not among them; shape (n, count)."""
+    wide = wide.copy()
     for start in range(0, len(wide), _BLOCK):
         part = slice(start, start + _BLOCK)
         wide[part][(wide[part, :, None] == near[part, None]).any(2)] = -1
@@ -242,11 +250,25 @@ def push_patches(
     beyond = sources[(sources < 0) | (sources >= graph.n)]
     if beyond.size:
         raise InputError(f"{beyond.size} nodes are not in the graph: {some(beyond)}; it has 0 to {graph.n - 1}")
-    walk = walk_arrays(graph, self_loops)
+    return push_from(walk_arrays(graph, self_loops), sources, size, c, eps, progress=progress, threads=threads)
+
+
+def push_from(
+    walk: Walk,
+    sources: IntArray,
+    size: int,
+    c: float,
+    eps: float,
+    *,
+    added: kernels.Added = None,
+    progress: Callable[[int, int], None] | None = None,
+    threads: int | None = None,
+) -> Patches:
+    """Take the top by local push from these nodes of an adjacency, to which rows may be added."""
     patches = empty_patches(len(sources), size)
 
     def work(part: slice) -> None:
-        kernels.push_ppr(*walk, sources[part], c, eps, patches.index[part], patches.score[part])
+        kernels.push_ppr(*walk, sources[part], c, eps, patches.index[part], patches.score[part], added)
 
     done = 0
     parts = (slice(start, min(start + _PUSHED, len(sources))) for start in range(0, len(sources), _PUSHED))
@@ -266,7 +288,7 @@ def check_push(size: int, c: float, eps: float) -> int:
     return _check_size(size)
 
 
-def walk_arrays(graph: Graph, self_loops: bool) -> tuple[IntArray, IntArray, FloatArray | None, FloatArray]:
+def walk_arrays(graph: Graph, self_loops: bool) -> Walk:
     """Return the adjacency that Ã is made of, as CSR arrays, and its degrees."""
     both = graph.undirected()
     if not graph.self_loops and not self_loops:

@@ -20,6 +20,8 @@ import scipy.linalg
 
 from gpatcher.graph import FloatArray, Graph, InputError
 
+_PATIENCE = 600.0  # seconds of one core beyond which nobody is made to wait for eigenvectors unasked
+
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
@@ -83,14 +85,24 @@ def eigenpairs_cost(n: int, itemsize: int = 4) -> tuple[int, float]:
 def check_budget(n: int, itemsize: int = 4, memory: int | None = None) -> None:
     """Refuse an eigendecomposition that needs more memory than it may use."""
     needed, seconds = eigenpairs_cost(n, itemsize)
-    budget = psutil.virtual_memory().available // 2 if memory is None else memory
+    budget = _budget(memory)
     if needed > budget:
         gib = 2**30
         raise InputError(
             f"all eigenvectors of {n:,} nodes need about {needed / gib:.1f} GiB and {seconds / 60:.0f} minutes, but "
             f"{budget / gib:.1f} GiB may be used; raise the budget (--memory), or take an extractor that needs no "
-            "eigenvectors (--extractor ppr)"
+            "eigenvectors (--extractor ppr, or polynomial to train a filter)"
         )
+
+
+def is_affordable(n: int, memory: int | None = None) -> bool:
+    """Tell whether `eigenpairs` in single precision fit the memory and take ten minutes at most."""
+    needed, seconds = eigenpairs_cost(n)
+    return needed <= _budget(memory) and seconds <= _PATIENCE
+
+
+def _budget(memory: int | None) -> int:
+    return psutil.virtual_memory().available // 2 if memory is None else memory
 
 
 def cache_folder() -> Path:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gpatcher.graph import Graph
+    from gpatcher.newcomers import Newcomers
 
 SOURCE_HELP = (
     "A data set ('gpatcher datasets' lists them), a generator: csbm:phi=-0.5,n=5000, board, colouring, "
@@ -95,3 +96,16 @@ def load_origin(origin: dict[str, str | None], root: Path | None) -> Graph:
             return load_graph(str(origin["name"]), root)
         tables = dict(origin)
         return read_tables(tables.pop("nodes"), str(tables.pop("edges")), **tables)  # type: ignore[arg-type]
+
+
+def read_newcomers(graph: Graph, nodes: Path, edges: Path, origin: dict[str, str | None]) -> Newcomers:
+    """Read tables of new nodes and their edges, in the columns that the graph was read from."""
+    from gpatcher.data.tables import read_new_tables
+    from gpatcher.newcomers import Newcomers
+
+    roles = {key: origin[key] for key in ("id", "label", "source", "target", "weight") if key in origin}
+    like = origin.get("nodes")
+    if like is not None and not Path(like).is_file():
+        like = None
+    ids, x, ends, weights = read_new_tables(graph, nodes, edges, like=like, **roles)  # type: ignore[arg-type]
+    return Newcomers.join(graph, ends, x, len(ids), weights=weights, node_ids=ids)

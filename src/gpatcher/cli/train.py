@@ -20,6 +20,8 @@ from gpatcher.cli.common import (
     console,
     graph_origin,
     load_origin,
+    read_newcomers,
+    warnings_as_notes,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +36,10 @@ def fit(
         str | None, typer.Option(help="paper, default or a data set's name. Default: that of SOURCE, if there is one.")
     ] = None,
     extractor: Annotated[
-        str | None, typer.Option(help="heterophily-aware, polynomial, shared, heat, bandpass or ppr.")
+        str | None,
+        typer.Option(
+            help="heterophily-aware, polynomial, shared, heat, bandpass, ppr, or auto: by size and validation."
+        ),
     ] = None,
     patch_size: Annotated[int | None, typer.Option(help="Nodes in a patch, the node itself included.")] = None,
     filters: Annotated[int | None, typer.Option(help="Powers of the filter, K.")] = None,
@@ -131,6 +136,9 @@ def fit(
     with Progress(*columns, console=screen, transient=True) as bar:
         task = bar.add_task("extracting patches", total=None, figures="")
 
+        def extracting(steps: int, most: int) -> None:
+            bar.update(task, total=most, completed=steps)
+
         def show(number: int, count: int, epoch: int, most: int, figures: dict[str, float]) -> None:
             text = f"validation loss {figures['val_loss']:.3f}, accuracy {figures['val_accuracy']:.1%}"
             bar.update(task, description=f"run {number} of {count}", total=most, completed=epoch, figures=text)
@@ -149,6 +157,7 @@ def fit(
             workers=workers,
             resume=resume,
             progress=show,
+            extracting=extracting,
         )
 
     from rich.table import Table
@@ -194,22 +203,37 @@ def predict(
     patches: Annotated[
         Path | None, typer.Option(help="The patch table of the model, where it is not where it was.")
     ] = None,
+    nodes: Annotated[
+        Path | None, typer.Option(help="Table of nodes that came after training: predict these alone.")
+    ] = None,
+    edges: Annotated[
+        Path | None, typer.Option(help="Table of their edges, among themselves and to nodes of the graph.")
+    ] = None,
     root: Root = None,
 ) -> None:
-    """Write a class and probabilities for every node of the graph that a model was trained on."""
+    """Write a class and probabilities for every node of the graph that a model was trained on, or for new nodes."""
+    from gpatcher.data.tables import write_table
     from gpatcher.estimator import GPatcherClassifier, read_about
-    from gpatcher.experiment import write_predictions
+    from gpatcher.experiment import new_prediction_columns, write_predictions
     from gpatcher.graph import InputError
 
     about = read_about(folder)
+    if (nodes is None) != (edges is None):
+        raise InputError("new nodes need both tables: --nodes with the nodes, --edges with their edges")
     if not about.get("source"):
         raise InputError(f"{folder} does not say which graph it belongs to; predict from Python with the graph at hand")
     graph = load_origin(about["source"], root)
+    screen = console()
+    if nodes is not None and edges is not None:
+        with warnings_as_notes():
+            newcomers = read_newcomers(graph, nodes, edges, about["source"])
+        write_table(new_prediction_columns(GPatcherClassifier.load(folder), newcomers), out)
+        screen.print(f"{newcomers.count:,} rows in {out}")
+        return
     classifier = GPatcherClassifier.load(folder, graph, patches)
 
     from rich.progress import Progress
 
-    screen = console()
     with Progress(console=screen, transient=True) as bar:
         task = bar.add_task("predicting", total=graph.n)
         write_predictions(classifier, graph, out, lambda done, _: bar.update(task, completed=done))

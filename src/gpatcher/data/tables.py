@@ -108,6 +108,90 @@ def read_tables(
     return graph if directed else _both_ways(graph)
 
 
+def read_new_tables(
+    graph: Graph,
+    nodes: str | Path,
+    edges: str | Path,
+    *,
+    id: str = "id",
+    label: str | None = _DEFAULT_LABEL,
+    source: str = "source",
+    target: str = "target",
+    weight: str | None = None,
+    like: str | Path | None = None,
+) -> tuple[npt.NDArray[Any], FloatArray | None, IntArray, FloatArray | None]:
+    """Read nodes that came after a graph was made, and their edges among themselves and to it.
+
+    Returns the ids (count,), the features (count, d) or None, the ends of the edges (2, edges) as numbers, of which the
+    new nodes have n, n + 1, …, and the weights or None: what `Newcomers.join` takes.
+
+    Parameters
+    ----------
+    nodes : one row per new node, with the features of the graph's table; a label is not read
+    edges : one row per edge; its ends are ids of new nodes or of the graph's
+    like : the table of nodes that the graph was read from, for the order of the columns
+    """
+    node_table, edge_table = _Table.open(nodes), _Table.open(edges)
+    node_table.require({"id": id})
+    edge_table.require({"source": source, "target": target} | ({} if weight is None else {"weight": weight}))
+    known = np.arange(graph.n) if graph.node_ids is None else graph.node_ids
+    old = pa.array(known)
+    as_text = not pa.types.is_integer(old.type)
+    old = old.cast(pa.large_string() if as_text else pa.int64())
+
+    def ids_of(table: _Table, column: str) -> Any:
+        values = table.read([column], as_text=as_text)[column]
+        missing = values.is_null(nan_is_null=True)
+        if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+            missing = pc.or_(missing, pc.fill_null(pc.equal(values, ""), True))
+        empty = missing.to_numpy(zero_copy_only=False)
+        table.refuse(column, empty, values, "are missing", "every row needs an id")
+        try:
+            return pa.chunked_array(values.cast(old.type)).combine_chunks()
+        except pa.ArrowInvalid:
+            raise InputError(
+                f"{table.path}: the ids in column {column!r} are {values.type}, those of the graph are "
+                f"{_type_name(old.type)}, such as {known[0]!r}; write both the same way"
+            ) from None
+
+    new = ids_of(node_table, id)
+    there = pc.is_in(new, value_set=old).to_numpy(zero_copy_only=False)
+    node_table.refuse(id, there, new, "are in the graph already", "this table is for new nodes only")
+    code = new.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    doubled = (np.bincount(code) > 1)[code]
+    node_table.refuse(id, doubled, new, "appear more than once", "each node has one row")
+    everyone = pa.concat_arrays([old, new])
+    both = []
+    for column in (source, target):
+        values = ids_of(edge_table, column)
+        found = pc.index_in(values, value_set=everyone).fill_null(-1).to_numpy(zero_copy_only=False)
+        where = f"{node_table.path} nor in the graph"
+        edge_table.refuse(column, found < 0, values, f"are neither in {where}", "add these nodes or remove these edges")
+        both.append(found.astype(np.int64))
+    ends = np.stack(both)
+    weights = None if weight is None else _weights(edge_table, weight, edge_table.read([weight])[weight])
+    x = _new_features(node_table, graph, [id, label], None if like is None else _Table.open(like))
+    return new.to_numpy(zero_copy_only=False), x, ends, weights
+
+
+def _new_features(table: _Table, graph: Graph, others: list[str | None], like: _Table | None) -> FloatArray | None:
+    if graph.x is None:
+        return None
+    first = table.columns if like is None else like.columns
+    wanted = [column for column in first if column not in others and column not in _ROW_NUMBERS]
+    absent = [column for column in wanted if column not in table.columns]
+    names = [column for column in wanted if column in table.columns]
+    columns = table.read(names) if names else {}
+    names = [column for column in names if _is_number(columns[column].type)]
+    if len(names) != graph.num_features:
+        lacks = f"; it lacks {some(repr(c) for c in absent)}" if absent else ""
+        raise InputError(
+            f"{table.path} has {len(names)} of the columns of numbers that serve as features, the graph has "
+            f"{graph.num_features}{lacks}; pass the columns of the table that the graph was read from"
+        )
+    return np.stack([_feature(table, column, columns[column]) for column in names], axis=1)
+
+
 def write_table(columns: Mapping[str, npt.ArrayLike], path: str | Path) -> Path:
     """Write columns of equal length as .csv or .parquet, whole or not at all."""
     return write_pieces([columns], path)
