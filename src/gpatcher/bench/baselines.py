@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
 from gpatcher.features import FeatureTable
-from gpatcher.graph import Graph, Split
+from gpatcher.graph import Graph
 
 
 class MLP(nn.Module):
@@ -51,14 +51,3 @@ class GCN(nn.Module):
         h = F.dropout(F.relu(self.first(h, self.edges)), self.dropout, self.training)
         logits: Tensor = self.second(h, self.edges)[nodes]
         return logits
-
-
-BASELINES: dict[str, type[MLP] | type[GCN]] = {"mlp": MLP, "gcn": GCN}
-SEARCH: dict[str, dict[str, list[float]]] = {"mlp": {}, "gcn": {}}
-
-
-def make_baseline(
-    name: str, graph: Graph, features: int, split: Split, hidden: int = 64, dropout: float = 0.5
-) -> nn.Module:
-    """Build a model by its name."""
-    return BASELINES[name](graph, features, hidden, dropout)
