@@ -103,8 +103,8 @@ def fit(
 
     Parameters
     ----------
-    model : called as ``model(x, nodes)``; may have ``renew()``, called every `renew_every` epochs, and
-        ``parameter_groups(lr, weight_decay, filter_lr)``
+    model : called as ``model(x, nodes)``; may have ``renew()``, called every `renew_every` epochs,
+        ``parameter_groups(lr, weight_decay, filter_lr)`` and ``extra_loss(x, nodes, target)``, added to its loss
     y : classes of all nodes, shape (n,)
     progress : called after each epoch with its number and its figures
     checkpoint : a file to keep the state in; where it is there already, training goes on from it
@@ -184,6 +184,8 @@ class _Run:
         for part in torch.split(order, size):
             self.optimiser.zero_grad(set_to_none=True)
             loss = F.cross_entropy(self.model(self.x, part), self.target[part], weight=self.weights)
+            if hasattr(self.model, "extra_loss"):
+                loss = loss + self.model.extra_loss(self.x, part, self.target[part])  # type: ignore[operator]
             loss.backward()  # type: ignore[no-untyped-call]
             self.optimiser.step()
             total += float(loss.detach()) * len(part)

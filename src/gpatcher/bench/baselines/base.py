@@ -1,0 +1,162 @@
+"""What the baselines share: the contract, the product with features that may be sparse, and propagation."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gpatcher.features import FeatureTable
+from gpatcher.graph import Graph, InputError, warn_input
+
+
+class Baseline(nn.Module):
+    """A model under the one contract: ``forward(x, nodes)`` gives the logits of these nodes, shape (b, C).
+
+    Directed input is seen as undirected. Edge weights count where `WEIGHTED` says so; elsewhere a warning tells.
+
+    Parameters
+    ----------
+    graph : gives edges and the number of classes; its labels are not looked at
+    features : number of columns of x
+    hidden : width of the hidden layers
+    dropout : share of the entries dropped before each layer, those of x among them
+    layers : number of layers
+    """
+
+    SEARCH: ClassVar[dict[str, list[Any]]] = {}  # own hyper-parameters worth tuning, and values to try
+    WEIGHTED: ClassVar[bool] = True
+
+    def __init__(self, graph: Graph, features: int, *, hidden: int, dropout: float, layers: int) -> None:
+        super().__init__()
+        for name, value in (("features", features), ("hidden", hidden), ("layers", layers)):
+            if value < 1:
+                raise InputError(f"{name} must be at least 1, got {value}")
+        check_share("dropout", dropout)
+        if not graph.num_classes:
+            raise InputError(f"{graph.name} has no labels, so the number of classes is not known; pass y")
+        if graph.weights is not None and not self.WEIGHTED:
+            warn_input(f"{graph.name}: {type(self).__name__} does not use edge weights; every edge counts as 1")
+        self.classes = graph.num_classes
+        self.dropout = dropout
+
+    def drop(self, h: Tensor) -> Tensor:
+        """Return h with entries dropped at random while training."""
+        return F.dropout(h, self.dropout, self.training)
+
+    def undecayed(self) -> Iterable[nn.Parameter]:
+        """Return the parameters that weight decay leaves alone; none, unless the model's paper says otherwise."""
+        return ()
+
+    def parameter_groups(self, lr: float, weight_decay: float, filter_lr: float) -> list[dict[str, object]]:
+        """Return the groups of the optimiser: with weight decay and without."""
+        free = list(self.undecayed())
+        apart = {id(p) for p in free}
+        rest = [p for p in self.parameters() if id(p) not in apart]
+        groups: list[dict[str, object]] = [{"params": rest, "lr": lr, "weight_decay": weight_decay}]
+        return groups + [{"params": free, "lr": lr, "weight_decay": 0.0}] * bool(free)
+
+
+def check_share(name: str, value: float, *, one: bool = False) -> None:
+    """Refuse a value outside [0, 1), or [0, 1] with ``one``."""
+    if not (0 <= value < 1 or (one and value == 1)):
+        raise InputError(f"{name} must lie in [0, 1{']' if one else ')'}, got {value}")
+
+
+class FeatureProduct(nn.Module):
+    """x · [W_1 | ... | W_k], one product for all the weights that act on the features; x may be sparse.
+
+    Parameters
+    ----------
+    features : rows of each W
+    width : columns of each W
+    blocks : k; every W is drawn as if it were alone
+    dropout : share of the entries of x dropped while training
+    """
+
+    def __init__(self, features: int, width: int, *, blocks: int = 1, dropout: float = 0.0) -> None:
+        super().__init__()
+        parts = [nn.init.xavier_uniform_(torch.empty(features, width)) for _ in range(blocks)]
+        self.weight = nn.Parameter(torch.cat(parts, 1))
+        self.dropout = dropout
+
+    def forward(self, x: FeatureTable, rows: Tensor | None = None) -> Tensor:
+        """Return the product for all nodes or these rows, shape (n or b, k · width)."""
+        return x.linear(self.weight, self.dropout if self.training else 0.0, rows)
+
+
+class Perceptron(nn.Module):
+    """An MLP on features that may be sparse; dropout before each layer, ReLU between them.
+
+    Parameters
+    ----------
+    layers : 1 is a linear classifier
+    """
+
+    def __init__(self, features: int, hidden: int, classes: int, *, layers: int, dropout: float) -> None:
+        super().__init__()
+        widths = [hidden] * (layers - 1) + [classes]
+        self.dropout = dropout
+        self.first = FeatureProduct(features, widths[0], dropout=dropout)
+        self.bias = nn.Parameter(torch.zeros(widths[0]))
+        self.rest = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(widths))
+
+    def forward(self, x: FeatureTable, rows: Tensor | None = None) -> Tensor:
+        """Return the outputs for all nodes or these rows, shape (n or b, C)."""
+        h: Tensor = self.first(x, rows) + self.bias
+        for layer in self.rest:
+            h = layer(F.dropout(F.relu(h), self.dropout, self.training))
+        return h
+
+
+class Propagation(nn.Module):
+    """The product S · h with a constant sparse matrix; no parameters.
+
+    Parameters
+    ----------
+    matrix : scipy CSR array, shape (n, n)
+
+    Examples
+    --------
+    >>> path = Graph.from_edge_index([[0, 1], [1, 0]])
+    >>> Propagation(path.normalised())(torch.tensor([[1.0], [2.0]]))
+    tensor([[2.],
+            [1.]])
+    """
+
+    def __init__(self, matrix: Any) -> None:
+        super().__init__()
+        self._matrix = matrix
+        self._table: FeatureTable | None = None  # made on the device that is first seen
+
+    def forward(self, h: Tensor, dropout: float = 0.0) -> Tensor:
+        """Return S · h, entries of S dropped at random where asked; shape of h."""
+        if self._table is None or self._table.device != h.device:
+            self._table = FeatureTable(self._matrix, h.device)
+        return self._table.linear(h, dropout)
+
+
+def sparse_tensor(matrix: Any) -> Tensor:
+    """Return a scipy CSR array as a torch one, the fastest form of an adjacency for torch_geometric's layers."""
+    make: Any = torch.sparse_csr_tensor  # its stub knows one of its forms only
+    parts = (matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data.astype(np.float32))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        tensor: Tensor = make(*(torch.from_numpy(part) for part in parts), matrix.shape, check_invariants=False)
+    return tensor
+
+
+def edge_list(matrix: Any) -> tuple[Tensor, Tensor]:
+    """Return the entries of a scipy CSR array as edges (source, target), shape (2, m), and weights, shape (m,).
+
+    Row v of the matrix holds what node v receives.
+    """
+    target = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    edges = np.stack([matrix.indices.astype(np.int64), target])
+    return torch.from_numpy(edges), torch.from_numpy(matrix.data.astype(np.float32))
