@@ -14,6 +14,7 @@ ROOT = Path(gpatcher.__file__).parent
 STAGES = [
     ["gpatcher.kernels"],
     ["gpatcher.graph"],
+    ["gpatcher.engine"],
     ["gpatcher.data"],
     ["gpatcher.heterophily"],
     ["gpatcher.spectrum"],
@@ -21,6 +22,7 @@ STAGES = [
     ["gpatcher.diagnosis"],
     ["gpatcher.filters"],
     ["gpatcher.patches", "gpatcher.features"],
+    ["gpatcher.table"],
     ["gpatcher.model"],
     ["gpatcher.training"],
     ["gpatcher.records", "gpatcher.presets"],

@@ -336,7 +336,10 @@ def test_push_refuses_nodes_that_are_not_there():
 def test_push_reports_progress():
     seen = []
     push_patches(both_ways(np.c_[np.arange(599), np.arange(1, 600)]), 4, progress=lambda a, b: seen.append((a, b)))
-    assert seen == [(256, 600), (512, 600), (600, 600)]
+    done = [a for a, _ in seen]
+    assert done == sorted(done)
+    assert len(done) == 3
+    assert seen[-1] == (600, 600)
 
 
 # ------------------------------------------------------------------------------------------- invariance
@@ -381,7 +384,7 @@ def test_the_order_of_the_edges_does_not_matter(method):
 
 def test_threads_do_not_change_the_numbers():
     graph = both_ways(random_pairs(700, np.random.default_rng(0)))
-    one, two = push_patches(graph, 8), push_patches(graph, 8)
+    one, two = push_patches(graph, 8, threads=1), push_patches(graph, 8, threads=3)
     np.testing.assert_array_equal(one.index, two.index)
     np.testing.assert_array_equal(one.score, two.score)
 

@@ -14,12 +14,12 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +32,7 @@ from gpatcher.bench.plan import Job, load_source
 from gpatcher.bench.runtime import mixer_seconds
 from gpatcher.data.named import NAMED, canonical_key
 from gpatcher.diagnosis import diagnose
+from gpatcher.engine import Engine, make_engine
 from gpatcher.graph import Graph, InputError, InputWarning
 from gpatcher.heterophily import heterophily
 from gpatcher.patches import graph_spectrum
@@ -39,7 +40,6 @@ from gpatcher.records import Record, append_record, config_hash, peak_rss_mb, re
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-ENGINES = ("local", "ray")
 MEASURES = (
     *("nodes", "edges", "classes", "features", "isolated", "node_heterophily", "edge_homophily"),
     *("adjusted_homophily", "label_informativeness", "train_twins"),
@@ -178,53 +178,38 @@ TASKS: dict[str, Callable[[Job, Path | None], Record]] = {
 }
 
 
-def run_job(job: Job, failures: int, out: Path, root: Path | None) -> tuple[str, Record | None]:
-    """Run one job, unless another process has it or has done it; append its record.
-
-    Returns "ran" with the record, "known" (done since it was planned) or "elsewhere" (at work in another process).
-
-    Parameters
-    ----------
-    failures : how often it had failed when it was planned
-    """
-    with claim(out, job.id) as mine:
-        if not mine:
-            return "elsewhere", None
-        ledger = _ledger(out)
-        if ledger.is_done(job.id) or ledger.failures(job.id) != failures:
-            return "known", None
-        forget_peak()
-        started = time.perf_counter()
-        record: Record = {
-            "job": job.id,
-            "preset": job.preset,
-            "dataset": job.dataset,
-            "row": job.row,
-            "model": job.model,
-            "split": job.split,
-            "seed": job.seed,
-            "tuned": job.tuned,
-            "error": None,
-        }
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", InputWarning)
-                record |= TASKS[job.task](job, root)
-        except Exception as error:
-            # whatever a model does, the other jobs go on, and the record says what happened
-            record["error"] = f"{type(error).__name__}: {error}"
-        record |= {
-            "seconds": round(time.perf_counter() - started, 3),
-            "peak_rss_mb": peak_mb(),
-            "config_hash": config_hash(dict(job.config)),
-            "config": dict(job.config),
-            "versions": _versions(),
-        }
-        append_record(out / "records.jsonl", record)
-        return "ran", record
+def perform(job: Job, root: Path | None) -> Record:
+    """Do one job and return its record; an error of the model becomes part of it."""
+    torch.set_num_threads(1)  # one job per core: small steps gain nothing from threads
+    forget_peak()
+    started = time.perf_counter()
+    record: Record = {
+        "job": job.id,
+        "preset": job.preset,
+        "dataset": job.dataset,
+        "row": job.row,
+        "model": job.model,
+        "split": job.split,
+        "seed": job.seed,
+        "tuned": job.tuned,
+        "error": None,
+    }
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", InputWarning)
+            record |= TASKS[job.task](job, root)
+    except Exception as error:
+        # whatever a model does, the other jobs go on, and the record says what happened
+        record["error"] = f"{type(error).__name__}: {error}"
+    return record | {
+        "seconds": round(time.perf_counter() - started, 3),
+        "peak_rss_mb": peak_mb(),
+        "config_hash": config_hash(dict(job.config)),
+        "config": dict(job.config),
+        "versions": _versions(),
+    }
 
 
-_ledger = cache(Ledger)
 _versions = cache(versions)
 
 
@@ -246,45 +231,60 @@ def peak_mb() -> float:
 # --------------------------------------------------------------------------------------------------- mapping
 
 
-def map_over(
-    function: Callable[[Item], Result], items: Sequence[Item], jobs: int = 1, engine: str = "local"
-) -> Iterator[tuple[Item, Result]]:
-    """Yield each item with its result as they end, ``jobs`` at a time; one thread of torch for each."""
-    if engine not in ENGINES:
-        raise InputError(f"there is no engine {engine!r}; there are {', '.join(ENGINES)}")
-    if jobs < 1:
-        raise InputError(f"jobs must be at least 1, got {jobs}")
-    if engine == "ray":
-        raise InputError("the engine ray is not part of this version; use --engine local")
-    if jobs == 1:
-        torch.set_num_threads(1)
-        for item in items:
-            yield item, function(item)
-        return
-    pool = ProcessPoolExecutor(min(jobs, max(1, len(items))), mp_context=get_context("spawn"), initializer=_start)
-    try:
-        futures = {pool.submit(function, item): item for item in items}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-    except BrokenProcessPool:
-        raise InputError(
-            "a process of the run was killed, perhaps for want of memory; what had ended is on record: "
-            "run the same command again, with a smaller --jobs"
-        ) from None
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+class ProcessEngine:
+    """Processes of this machine, with the interface of `gpatcher.engine.Engine`; one works in this very process."""
+
+    def __init__(self, processes: int = 1) -> None:
+        if processes < 1:
+            raise InputError(f"jobs must be at least 1, got {processes}")
+        self.processes = processes
+
+    def map(
+        self, function: Callable[..., Result], items: Iterable[Item], shared: Sequence[Any] = ()
+    ) -> Iterator[tuple[Item, Result]]:
+        """Yield (item, function(item, *shared)) as they end; items are taken as processes become free."""
+        if self.processes == 1:
+            for item in items:
+                yield item, function(item, *shared)
+            return
+        pool = ProcessPoolExecutor(self.processes, mp_context=get_context("spawn"), initializer=_watch_parent)
+        waiting: dict[Future[Result], Item] = {}
+        try:
+            for item in items:
+                waiting[pool.submit(function, item, *shared)] = item
+                if len(waiting) > self.processes:  # one ahead, so that none waits for the next
+                    yield from _ended(waiting)
+            while waiting:
+                yield from _ended(waiting)
+        except BrokenProcessPool:
+            raise InputError(
+                "a process of the run was killed, perhaps for want of memory; what had ended is on record: "
+                "run the same command again, with a smaller --jobs"
+            ) from None
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _start() -> None:
-    torch.set_num_threads(1)
+def _ended(waiting: dict[Future[Result], Item]) -> Iterator[tuple[Item, Result]]:
+    for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+        yield waiting.pop(future), future.result()
+
+
+def _watch_parent() -> None:
+    """End this process when the run that started it is killed."""
     parent = parent_process()
+    if parent is not None:
 
-    def watch() -> None:
-        if parent is not None:
+        def watch() -> None:
             parent.join()
-            os._exit(1)  # a worker does not outlive a run that was killed
+            os._exit(1)
 
-    threading.Thread(target=watch, daemon=True).start()
+        threading.Thread(target=watch, daemon=True).start()
+
+
+def job_engine(name: str, processes: int, address: str | None = None) -> Engine:
+    """Return the engine by its name: processes of this machine, or a Ray cluster at an address."""
+    return ProcessEngine(processes) if name == "local" and address is None else make_engine(name, None, address)
 
 
 @dataclass(frozen=True)
@@ -294,7 +294,7 @@ class Progress:
     Parameters
     ----------
     job : the job that ended last
-    state : "ran", "failed", "known" or "elsewhere"
+    state : "ran", "failed", "known" (done by somebody since it was planned) or "elsewhere" (at work in another process)
     record : its record, where this run made one
     """
 
@@ -313,19 +313,35 @@ def pending(jobs: Sequence[Job], out: Path, retry: bool = False) -> list[tuple[J
 
 
 def run_jobs(
-    jobs: Sequence[tuple[Job, int]],
-    out: Path,
-    *,
-    workers: int = 1,
-    engine: str = "local",
-    root: Path | None = None,
+    jobs: Sequence[tuple[Job, int]], out: Path, engine: Engine | None = None, root: Path | None = None
 ) -> Iterator[Progress]:
-    """Run what `pending` returned; yield how it goes."""
-    work = partial(_run_pair, out=out.resolve(), root=root)
-    for (job, _), (state, record) in map_over(work, jobs, workers, engine):
-        failed = record is not None and record["error"] is not None
-        yield Progress(job, "failed" if failed else state, record)
+    """Run what `pending` returned, each job claimed when a process is free for it; yield how it goes.
 
+    This process alone claims and writes, so the workers of a cluster need no shared folder for the records.
+    """
+    out = out.resolve()
+    ledger = Ledger(out)
+    held: dict[str, ExitStack] = {}
+    passed: list[Progress] = []
 
-def _run_pair(pair: tuple[Job, int], out: Path, root: Path | None) -> tuple[str, Any]:
-    return run_job(pair[0], pair[1], out, root)
+    def handed_out() -> Iterator[Job]:
+        for job, failures in jobs:
+            stack = ExitStack()
+            if not stack.enter_context(claim(out, job.id)):
+                passed.append(Progress(job, "elsewhere", None))
+            elif ledger.is_done(job.id) or ledger.failures(job.id) != failures:
+                stack.close()
+                passed.append(Progress(job, "known", None))
+            else:
+                held[job.id] = stack
+                yield job
+
+    try:
+        for job, record in (engine or ProcessEngine()).map(perform, handed_out(), (root,)):
+            append_record(ledger.path, record)
+            held.pop(job.id).close()
+            yield Progress(job, "ran" if record["error"] is None else "failed", record)
+        yield from passed
+    finally:
+        for stack in held.values():
+            stack.close()

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from gpatcher.cli import bench, explore, train
+from gpatcher.cli import bench, explore, patches, train
 
 app = typer.Typer(
     name="gpatcher",
@@ -55,5 +55,7 @@ def _top(
     pass
 
 
-for command in (explore.datasets, explore.diagnose, train.fit, train.predict, bench.bench):
+for command in (explore.datasets, explore.diagnose, patches.patches, train.fit, train.predict):
+    app.command()(command)
+for command in (bench.bench,):
     app.command()(command)

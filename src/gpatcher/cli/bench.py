@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 Datasets = Annotated[str | None, typer.Option(help="Only these data sets, e.g. texas,cora.")]
 Models = Annotated[str | None, typer.Option(help="Only these models (rows of the table), e.g. mlp,gcn,fast.")]
 Workers = Annotated[int, typer.Option(help="Processes at a time, one thread each.")]
-Engine = Annotated[str, typer.Option(help="local or ray.")]
+Engine = Annotated[str, typer.Option(help="local (processes of this machine) or ray.")]
+RayAddress = Annotated[str | None, typer.Option(help="Of a running cluster, host:port. Default: one of its own.")]
 
 
 def _names(text: str | None) -> list[str] | None:
@@ -37,6 +38,7 @@ def bench(
     out: Annotated[Path | None, typer.Option(help="Folder for the records. Default: results/bench/PRESET.")] = None,
     jobs: Workers = 1,
     engine: Engine = "local",
+    ray_address: RayAddress = None,
     retry: Annotated[bool, typer.Option("--retry", help="Run failed jobs again.")] = False,
     tuned: Annotated[
         Path | None, typer.Option(help="Configurations that 'gpatcher tune' found. Default: those of the package.")
@@ -62,7 +64,9 @@ def bench(
         raise InputError("name a preset, e.g. 'gpatcher bench table1'; 'gpatcher bench --list' shows them")
     folder = out or Path("results", "bench", preset)
     load_preset(preset)  # a wrong name is told before anything is loaded
-    from gpatcher.bench.jobs import pending, run_jobs
+    from gpatcher.bench.jobs import job_engine, pending, run_jobs
+
+    mapping = job_engine(engine, jobs, ray_address)
 
     with screen.status("planning"), warnings_as_notes():
         planned, notes = plan_jobs(
@@ -83,7 +87,7 @@ def bench(
     given_up = 0 if retry else len(pending(planned, folder, retry=True)) - len(left)
     board = Board(planned, [job for job, _ in left], jobs, given_up)
     with Live(board.table(), console=screen, refresh_per_second=4, get_renderable=board.table):
-        for progress in run_jobs(left, folder, workers=jobs, engine=engine, root=root):
+        for progress in run_jobs(left, folder, mapping, root):
             board.add(progress)
     for line in board.failures:
         typer.echo(f"failed: {line}", err=True)
