@@ -123,6 +123,11 @@ def _graph(dataset: str, draw: int, root: Path | None) -> tuple[Graph, float]:
     return graph, heterophily(graph).node_heterophily
 
 
+def load_kept(dataset: str, draw: int, root: Path | None) -> Graph:
+    """Load a graph, or return the one that was loaded last."""
+    return _graph(dataset, draw, root)[0]
+
+
 _KEPT = Kept()
 
 

@@ -6,6 +6,7 @@ One file per group of commands. Heavy modules are imported inside the commands, 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -55,7 +56,15 @@ def _top(
     pass
 
 
-for command in (explore.datasets, explore.diagnose, patches.patches, train.fit, train.predict):
-    app.command()(command)
-for command in (bench.bench,):
+COMMANDS: tuple[Callable[..., None], ...] = (
+    explore.datasets,
+    explore.diagnose,
+    patches.patches,
+    train.fit,
+    train.predict,
+    bench.bench,
+    bench.tune,
+    bench.report,
+)
+for command in COMMANDS:
     app.command()(command)

@@ -169,3 +169,70 @@ def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def tune(
+    target: Annotated[str, typer.Argument(help="A preset, e.g. honest, or MODEL/DATASET, e.g. gcn/texas.")],
+    trials: Annotated[int, typer.Option(help="Trials for every model on every data set.")] = 20,
+    out: Annotated[Path, typer.Option(help="Folder for the log and best.json.")] = Path("results/tuning"),
+    space: Annotated[str, typer.Option(help="paper (its grid) or broad.")] = "broad",
+    splits: Annotated[str, typer.Option(help="Splits that a trial is validated on: 'all' or numbers.")] = "0,1,2",
+    datasets: Datasets = None,
+    models: Models = None,
+    jobs: Workers = 1,
+    engine: Engine = "local",
+    ray_address: RayAddress = None,
+    seed: Annotated[int, typer.Option(help="Of the sampler; trial k draws by seed + k.")] = 0,
+    root: Root = None,
+) -> None:
+    """Choose configurations on validation data, with the same number of trials for every model. Resumes by itself."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from gpatcher.bench.jobs import job_engine
+    from gpatcher.bench.tuning import plan_searches, run_searches
+
+    screen = console()
+    mapping = job_engine(engine, jobs, ray_address)
+    with screen.status("planning"), warnings_as_notes():
+        searches, notes = plan_searches(
+            target,
+            trials=trials,
+            space=space,
+            splits=splits,
+            datasets=_names(datasets),
+            models=_names(models),
+            seed=seed,
+            root=root,
+        )
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=screen) as bar:
+        task = bar.add_task("searches", total=len(searches))
+        for search, outcome in run_searches(searches, out, mapping, root):
+            bar.console.print(f"{search.model} on {search.dataset}: {outcome}", soft_wrap=True)
+            bar.advance(task)
+    screen.print(f"The best: {out}/best.json, for 'gpatcher bench PRESET --tuned {out}'. Log: {out}/trials.jsonl")
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder with records of 'gpatcher bench', at any depth.")],
+    out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
+    markdown: Annotated[Path | None, typer.Option(help="Also the tables in Markdown.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Also all cells as CSV.")] = None,
+    latex: Annotated[Path | None, typer.Option(help="Also the tables in LaTeX.")] = None,
+) -> None:
+    """Make one page of tables, tests and plots from the records alone."""
+    from gpatcher.report import bench as pages
+
+    boards = pages.read_bench(folder)
+    pages.write_bench(boards, out)
+    written = [out]
+    for path, make in ((markdown, pages.markdown), (csv, pages.csv_text), (latex, pages.latex)):
+        if path is not None:
+            path.write_text(make(boards))
+            written.append(path)
+    screen = console()
+    for line in pages.verdict(boards):
+        screen.print(f"- {line}", soft_wrap=True)
+    screen.print(f"Written: {', '.join(map(str, written))}", soft_wrap=True)
