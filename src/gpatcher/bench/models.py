@@ -148,7 +148,7 @@ def train_model(
     model: nn.Module
     if name in PATCHERS:
         shuffled = config.pop("patch_order", "ranked") == "shuffled"
-        config = {**config, "paths": tuple(config["paths"])} if "paths" in config else config
+        config = {"extractor": PATCHERS[name], **config}
         classifier = (_ShuffledClassifier if shuffled else GPatcherClassifier)(**config, seed=seed)
         classifier.fit(graph, blind, prepared=kept.prepared)
         kept.prepared = classifier._prepared
@@ -218,7 +218,7 @@ def induced_graph(graph: Graph, split: Split, seed: int, config: dict[str, Any],
     Test nodes must not be in ``split``; the labels that reach the graph are those of training and, by early stopping,
     of validation.
     """
-    classifier = GPatcherClassifier(**{**config, "paths": tuple(config["paths"])}, seed=seed)
+    classifier = GPatcherClassifier(**config, seed=seed)
     classifier.fit(graph, split, prepared=kept.prepared)
     kept.prepared = classifier._prepared
     return patch_graph(graph, classifier.patches_)

@@ -249,8 +249,6 @@ def validate(search: Search, config: dict[str, Any], root: Path | None, kept: Ke
     found = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InputWarning)
-        if search.model in PATCHERS:
-            config = {"extractor": PATCHERS[search.model], **config}
         first = load_kept(search.dataset, 0, root)
         for split, seed in plan_runs(first, search.splits, 0):
             generated = is_generated(search.dataset)

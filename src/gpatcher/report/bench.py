@@ -30,7 +30,11 @@ from gpatcher.report.page import BLUE, GREEN, GREY, ORANGE, PURPLE, Figure, Note
 
 NOT_RUN = "not run"
 _OURS = "gpatcher"
-_COLOURS = {"gpatcher": ORANGE, "fast": BLUE, "gcn": PURPLE, "mlp": "#1d2733"}
+_PALETTE = (
+    *("#2f6fb0", "#e07b39", "#3c9d6b", "#8b6bb1", "#1d2733", "#c44e6b", "#7fb3d9", "#b59a1f", "#5bb8b0"),
+    *("#9c6b4a", "#8a94a0", "#d68fc0", "#6b8e23"),
+)
+_COLOURS = {"gpatcher": ORANGE, "fast": BLUE}
 _MOST_FAILURES = 30
 
 Parts = list[Figure | Table | Notes]
@@ -200,7 +204,7 @@ def verdict(boards: Sequence[Board]) -> list[str]:
     """Say plainly how GPatcher stands, and what the comparison lacks."""
     lines = []
     for board in boards:
-        if _OURS not in board.rows or board.preset.view not in ("table", "dial"):
+        if not _compares(board):
             continue
         for leaky in (True, False) if any(is_leaky(d) for d in board.datasets) else (True,):
             found = board.ranks(leaky)
@@ -247,7 +251,7 @@ def _tuning(board: Board) -> str:
     trials = {key: {r["tuned"] for r in runs.records} for key, runs in board.runs.items()}
     known = {t for found in trials.values() for t in found}
     if known <= {None}:
-        return "no configuration was tuned in these runs; baselines have the protocol's, GPatcher its shipped ones."
+        return "nothing was tuned; baselines have the protocol's settings, GPatcher those shipped for the data set."
     if None in known:
         plain = sorted({title(row) for (row, _), found in trials.items() if None in found})
         return f"not every model was tuned; without tuning somewhere: {', '.join(plain)}."
@@ -284,18 +288,24 @@ def _head(dataset: str) -> str:
 def _table_parts(board: Board) -> Parts:
     found = board.ranks()
     parts: Parts = [_result_table(board, found)]
+    if not _compares(board):
+        return parts
     if found is not None and found.distance is not None:
         parts.append(_rank_figure(board, found))
-    if _OURS in board.rows and len(board.rows) > 3:
-        paired = _paired_table(board)
-        if paired is not None:
-            parts.insert(1, paired)
+    paired = _paired_table(board)
+    if paired is not None:
+        parts.insert(1, paired)
     filters = _filter_figure(board)
     if filters is not None:
         parts.append(filters)
     if board.runs:
         parts.append(_cost_table(board))
     return parts
+
+
+def _compares(board: Board) -> bool:
+    """Return whether this is a comparison of models, not an ablation."""
+    return _OURS in board.rows and "mlp" in board.rows
 
 
 def _result_table(board: Board, found: Ranks | None) -> Table:
@@ -306,15 +316,19 @@ def _result_table(board: Board, found: Ranks | None) -> Table:
     rows: list[list[str]] = []
     for row in board.rows:
         cells = [_cell_html(board, row, dataset, best[dataset]) for dataset in board.datasets]
-        place = "" if found is None else f"{found.mean[row]:.2f}" if row in found.models else "not ranked"
-        rows.append([Markup("<b>{}</b>").format(title(row)), *cells, place])
-    rows.append([_soft("runs"), *(_soft(_run_counts(board, d)) for d in board.datasets), ""])
-    rows.append([_soft("splits"), *(_soft(_split_codes(board, d)) for d in board.datasets), ""])
-    return Table(board.preset.title, board.preset.about, ("", *map(_head, board.datasets), "mean rank"), rows)
+        place = "" if found is None else f"{found.mean[row]:.2f}" if row in found.models else "-"
+        rows.append([_name(title(row)), place, *cells])
+    rows.append([_soft("runs"), "", *(_soft(_run_counts(board, d)) for d in board.datasets)])
+    rows.append([_soft("splits"), "", *(_soft(_split_codes(board, d)) for d in board.datasets)])
+    return Table(board.preset.title, board.preset.about, ("", "rank", *map(_head, board.datasets)), rows)
+
+
+def _name(text: str) -> Markup:
+    return Markup('<b style="white-space:nowrap;font-size:14px">{}</b>').format(text)
 
 
 def _soft(text: str) -> Markup:
-    return Markup('<span style="color:#5b6875;font-size:12px">{}</span>').format(text)
+    return Markup('<span style="color:#5b6875;font-size:11px;white-space:nowrap">{}</span>').format(text)
 
 
 def _cell_html(board: Board, row: str, dataset: str, best: float | None) -> Markup:
@@ -324,21 +338,20 @@ def _cell_html(board: Board, row: str, dataset: str, best: float | None) -> Mark
         return Markup('<span style="color:#8a94a0">{}</span><br>{}').format(NOT_RUN, _soft(paper))
     mean = f"{100 * cell.mean:.1f}"
     shown = Markup("<b>{}</b>").format(mean) if best is not None and cell.mean >= best - 1e-12 else Markup(mean)
-    text = Markup('<span style="white-space:nowrap">{} <span style="color:#5b6875">± {:.1f}</span></span>').format(
-        shown, 100 * cell.std
-    )
+    spread = Markup('<span style="color:#5b6875">± {:.1f}</span>').format(100 * cell.std)
+    text = Markup('<span style="white-space:nowrap;font-size:14px">{} {}</span>').format(shown, spread)
     if cell.low is not None and cell.high is not None:
         text += Markup("<br>") + _soft(f"{100 * cell.low:.1f} to {100 * cell.high:.1f}")
     if printed is not None:
-        text += Markup("<br>") + _soft(paper) + Markup(" ") + _difference(100 * cell.mean - printed[0])
-    return text
+        text += Markup("<br>") + _soft(paper) + Markup("&nbsp;") + _difference(100 * cell.mean - printed[0])
+    return Markup('<div style="line-height:1.3">{}</div>').format(text)
 
 
-def _difference(value: float, digits: int = 1, strong: bool = True) -> Markup:
+def _difference(value: float, strong: bool = True, size: int = 11) -> Markup:
     """Return a difference, blue where it is above 0 and orange where it is below."""
     colour = GREY if not strong or abs(value) < 0.05 else BLUE if value > 0 else "#c05a17"
-    return Markup('<span style="color:{};font-size:12px;font-weight:600;white-space:nowrap">{}</span>').format(
-        colour, f"{value:+.{digits}f}"
+    return Markup('<span style="color:{};font-size:{}px;font-weight:600;white-space:nowrap">{}</span>').format(
+        colour, size, f"{value:+.1f}"
     )
 
 
@@ -365,8 +378,8 @@ def _paired_table(board: Board) -> Table | None:
                 continue
             gap, p, _ = found
             tested = "one run" if p is None else "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
-            cells.append(_difference(100 * gap, strong=p is not None and p < 0.05) + Markup(" ") + _soft(tested))
-        rows.append([title(row), *cells])
+            cells.append(_difference(100 * gap, p is not None and p < 0.05, 14) + Markup("<br>") + _soft(tested))
+        rows.append([_name(title(row)), *cells])
     if not any((_OURS, d) in board.runs for d in board.datasets):
         return None
     caption = "Mean difference to each model over the splits that both have; coloured where p < 0.05."
@@ -400,9 +413,11 @@ def _cost_table(board: Board) -> Table:
             memory = max(r["peak_rss_mb"] for r in runs.records)
             peak = max(peak, memory)
             extraction = runs.mean("extract_seconds")
-            shown = _soft(f"{memory:,.0f} MB" + (f", patches {_seconds(extraction)}" if extraction else ""))
-            cells.append(Markup("{}<br>{}").format(_seconds(runs.mean("train_seconds")), shown))
-        rows.append([title(row), *cells, f"{peak:,.0f} MB" if peak else ""])
+            shown = Markup("{}<br>{}").format(_seconds(runs.mean("train_seconds")), _soft(f"{memory:,.0f} MB"))
+            if extraction:
+                shown += Markup("<br>") + _soft(f"patches {_seconds(extraction)}")
+            cells.append(shown)
+        rows.append([_name(title(row)), *cells, f"{peak:,.0f} MB" if peak else ""])
     caption = "Mean seconds of training per run and the largest memory; the making of patches is shared by the runs."
     return Table(f"Cost ({board.name})", caption, ("", *map(dataset_title, board.datasets), "peak"), rows)
 
@@ -435,9 +450,11 @@ def _statistics_parts(board: Board) -> Parts:
             if paper:
                 differs = measured and abs(measured[name] - printed) > 0.0051
                 colour = "#c05a17" if differs else "#5b6875"
-                text += Markup('<br><span style="color:{};font-size:12px">{}</span>').format(colour, paper)
+                text += Markup('<br><span style="color:{};font-size:11.5px;white-space:nowrap">{}</span>').format(
+                    colour, paper
+                )
             cells.append(text)
-        rows.append([Markup("<b>{}</b>").format(_head(dataset)), *cells])
+        rows.append([_name(_head(dataset)), *cells])
     caption = f"{board.preset.about} Orange: the paper's figure differs."
     return [Table(board.preset.title, caption, ("", *names.values()), rows)]
 
@@ -484,12 +501,12 @@ def _rank_figure(board: Board, found: Ranks) -> Figure:
         y=titles,
         mode="markers+text",
         text=[f"{v:.2f}" for v in values],
-        textposition="middle left",
-        marker={"size": 11, "color": [_COLOURS.get(n, GREY) if n in ("gpatcher", "fast") else GREY for n in names]},
+        textposition="middle right",
+        marker={"size": 11, "color": [_COLOURS.get(n, GREY) for n in names]},
         showlegend=False,
     )
     for number, group in enumerate(found.groups()):
-        at = max(values) + 0.4 + 0.35 * number
+        at = max(values) + 1.4 + 0.35 * number
         plot.add_scatter(
             x=[at, at],
             y=[title(group[0]), title(group[-1])],
@@ -498,8 +515,8 @@ def _rank_figure(board: Board, found: Ranks) -> Figure:
             hoverinfo="skip",
             showlegend=False,
         )
-    plot.update_layout(height=max(320, 30 * len(names) + 90))
-    plot.update_xaxes(title="mean rank (1 is best)", range=[0.3, max(values) + 0.9 + 0.35 * len(found.groups())])
+    plot.update_layout(height=480)
+    plot.update_xaxes(title="mean rank (1 is best)", range=[0.5, max(values) + 1.7 + 0.35 * len(found.groups())])
     plot.update_yaxes(autorange="reversed", automargin=True, type="category")
     p = "" if found.friedman_p is None else f" Friedman's test that all are alike: p = {found.friedman_p:.2g}."
     caption = (
@@ -519,12 +536,15 @@ def _filter_figure(board: Board) -> Figure | None:
                 continue
             mean = np.mean([np.array(c) / max(np.abs(c).max(), 1e-12) for c in curves], axis=0)
             name = dataset_title(dataset) + ("" if row == _OURS else f", {title(row)}")
-            plot.add_scatter(x=np.linspace(-1, 1, len(mean)), y=np.round(mean, 4), name=name, mode="lines")
+            colour = _PALETTE[len(plot.data) % len(_PALETTE)]
+            plot.add_scatter(
+                x=np.linspace(-1, 1, len(mean)), y=np.round(mean, 4), name=name, mode="lines", line_color=colour
+            )
     if not plot.data:
         return None
     plot.update_xaxes(title="eigenvalue λ (low frequency on the left)", range=[1.02, -1.02])
     plot.update_yaxes(title="response g(λ), largest size 1")
-    plot.update_layout(height=max(320, 320 + 12 * (len(plot.data) - 6)))
+    plot.update_layout(height=480 if _compares(board) else 420)  # as the figure beside it
     return Figure(
         f"The learned filters ({board.name})", "Mean over the runs, each scaled to a largest size of 1.", plot
     )
@@ -563,23 +583,24 @@ def _grid_parts(board: Board) -> Parts:
 def _dial_parts(board: Board) -> Parts:
     plot = go.Figure()
     phi = {d: float(d.partition("phi=")[2].partition(",")[0]) for d in board.datasets}
+    others = iter(_PALETTE[2:])
     for row in board.rows:
         cells = [(d, c) for d in board.datasets if (c := board.cell(row, d)) is not None]
         if not cells:
             continue
-        ours = row in ("gpatcher", "fast")
+        ours = row in _COLOURS
         plot.add_scatter(
             x=[phi[d] for d, _ in cells],
             y=[round(100 * c.mean, 2) for _, c in cells],
-            error_y={"type": "data", "array": [round(100 * c.std, 2) for _, c in cells], "thickness": 1},
+            error_y={"type": "data", "array": [round(100 * c.std, 2) for _, c in cells], "visible": ours},
             name=title(row),
             mode="lines+markers",
-            line={"width": 3.5 if ours else 1.5, "color": _COLOURS.get(row)},
+            line={"width": 3.5 if ours else 1.5, "color": _COLOURS.get(row) or next(others, GREY)},
         )
     plot.update_layout(height=480)
     plot.update_xaxes(title="φ (-1: neighbours disagree, 1: they agree)")
     plot.update_yaxes(title="test accuracy, %")
-    about = f"{board.preset.about} Bars: standard deviation."
+    about = f"{board.preset.about} Bars: standard deviation, for GPatcher and Fast-GPatcher alone."
     parts: Parts = [Figure(board.preset.title, about, plot, wide=True), _result_table(board, board.ranks())]
     found = board.ranks()
     if found is not None and found.distance is not None:

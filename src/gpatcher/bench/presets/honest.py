@@ -3,8 +3,9 @@
 from gpatcher.bench.plan import TITLES, Preset, Row
 
 PRESET = Preset(
-    title="Honest: no leaks, every model tuned with one budget",
-    about="Chameleon and Squirrel without their duplicated nodes (accuracy), Minesweeper and Tolokers (ROC-AUC).",
+    title="Honest: data sets without leaks",
+    about="Chameleon and Squirrel without their duplicated nodes (accuracy), Minesweeper and Tolokers (ROC-AUC); "
+    "meant for configurations from 'gpatcher tune honest', with which every model has the same number of trials.",
     datasets=("chameleon-filtered", "squirrel-filtered", "minesweeper", "tolokers"),
     rows={name: Row(name) for name in TITLES},
 )
