@@ -11,7 +11,7 @@ import typer
 from gpatcher.cli.common import Root, console, warnings_as_notes
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group
 
     from gpatcher.bench.jobs import Progress
     from gpatcher.bench.plan import Job
@@ -89,6 +89,7 @@ def bench(
     with Live(board.table(), console=screen, refresh_per_second=4, get_renderable=board.table):
         for progress in run_jobs(left, folder, mapping, root):
             board.add(progress)
+    screen.print()
     for line in board.failures:
         typer.echo(f"failed: {line}", err=True)
     screen.print(board.summary(folder), soft_wrap=True)
@@ -137,22 +138,24 @@ class Board:
             return 0.0
         return count * sum(known) / len(known) / self.workers if known else None
 
-    def table(self) -> Table:
+    def table(self) -> Group:
         """Draw it."""
+        from rich.console import Group
         from rich.table import Table
+        from rich.text import Text
 
         from gpatcher.bench.plan import dataset_title
 
         sums = [self.remaining(name) for name in self.total]
         left = "?" if None in sums else _clock(sum(s for s in sums if s is not None))
         caption = f"{_clock(time.monotonic() - self.started)} so far, about {left} left. {self.last}"
-        table = Table("data set", "done", "failed", "time left", caption=caption, caption_justify="left")
+        table = Table("data set", "done", "failed", "time left", header_style="bold")
         for name, total in self.total.items():
             seconds = self.remaining(name)
             done = total - self.left.get(name, 0)
             cells = (f"{done} of {total}", str(self.failed.get(name, "")), "?" if seconds is None else _clock(seconds))
             table.add_row(dataset_title(name), *cells, style="dim" if done == total else None)
-        return table
+        return Group(table, Text(caption))
 
     def summary(self, folder: Path) -> str:
         """Say in a sentence how the run went, and what to do next."""
