@@ -68,9 +68,9 @@ def test_the_correction_keeps_its_level_on_overlapping_splits():
 
 
 def test_what_does_not_differ():
-    assert paired_p([0.5, 0.6], [0.5, 0.6]) == 1
-    assert paired_p([0.5, 0.6], [0.4, 0.5]) == 0
-    assert paired_p([0.5], [0.6]) is None
+    assert paired_p([0.5, 0.6, 0.7], [0.5, 0.6, 0.7]) == 1
+    assert paired_p([0.5, 0.6, 0.7], [0.4, 0.5, 0.6]) == 0
+    assert paired_p([0.5, 0.6], [0.4, 0.5]) is None
 
 
 @pytest.mark.parametrize(("k", "q"), [(2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728), (10, 3.164)])

@@ -60,11 +60,11 @@ def paired_p(a: Sequence[float], b: Sequence[float], ratio: float = 0.0) -> floa
 
     Parameters
     ----------
-    a, b : results by split, in the same order, shape (J,)
+    a, b : results by split, in the same order, shape (J,); None is returned for fewer than three
     ratio : test nodes / training nodes; 0 for seeds on one split
     """
     difference = np.asarray(a, dtype=float) - np.asarray(b, dtype=float)
-    if difference.size < 2:
+    if difference.size < 3:  # two differences tell nothing of their spread
         return None
     spread = difference.var(ddof=1) * (1 / difference.size + ratio)
     if spread < 1e-20:

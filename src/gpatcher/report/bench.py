@@ -206,8 +206,10 @@ def verdict(boards: Sequence[Board]) -> list[str]:
     for board in boards:
         if not _compares(board):
             continue
-        for leaky in (True, False) if any(is_leaky(d) for d in board.datasets) else (True,):
-            found = board.ranks(leaky)
+        whole = board.ranks()
+        leaks = whole is not None and any(map(is_leaky, whole.datasets))
+        for leaky in (True, False) if leaks else (True,):
+            found = whole if leaky else board.ranks(leaky=False)
             if found is None or _OURS not in found.models:
                 if leaky:
                     lines.append(f"{board.name}: too few cells were run to rank the models.")
@@ -237,8 +239,9 @@ def _standing(found: Ranks) -> str:
     first, place = next(iter(found.mean)), list(found.mean).index(_OURS) + 1
     sets = f"{len(found.datasets)} data set{'s' if len(found.datasets) > 1 else ''}"
     own = f"mean rank {found.mean[_OURS]:.2f} of {len(found.models)} models over {sets}"
-    if first == _OURS:
-        return f"GPatcher is first, {own}."
+    level = [title(m) for m, mean in found.mean.items() if m != _OURS and abs(mean - found.mean[_OURS]) < 1e-9]
+    if found.mean[_OURS] <= found.mean[first] + 1e-9:
+        return f"GPatcher is first{', level with ' + ', '.join(level) if level else ''}, {own}."
     behind, error = found.gap(_OURS)
     text = f"GPatcher is NOT first but number {place}, {own}; {title(first)} has {found.mean[first]:.2f}. "
     if len(found.datasets) < 2:
@@ -377,7 +380,7 @@ def _paired_table(board: Board) -> Table | None:
                 cells.append(Markup('<span style="color:#8a94a0">{}</span>').format(NOT_RUN))
                 continue
             gap, p, _ = found
-            tested = "one run" if p is None else "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+            tested = "too few runs" if p is None else "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
             cells.append(_difference(100 * gap, p is not None and p < 0.05, 14) + Markup("<br>") + _soft(tested))
         rows.append([_name(title(row)), *cells])
     if not any((_OURS, d) in board.runs for d in board.datasets):
