@@ -30,8 +30,8 @@ STAGES = [
     ["gpatcher.training"],
     ["gpatcher.records", "gpatcher.presets"],
     ["gpatcher.estimator"],
-    ["gpatcher.report"],
     ["gpatcher.bench"],
+    ["gpatcher.report"],
     ["gpatcher.experiment"],
     ["gpatcher.cli"],
 ]

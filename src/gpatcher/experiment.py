@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpatcher.data.splits import plan_runs
 from gpatcher.data.tables import write_pieces
 from gpatcher.engine import RayEngine
 from gpatcher.estimator import GPatcherClassifier
@@ -17,27 +18,6 @@ from gpatcher.newcomers import Newcomers
 from gpatcher.records import Record, append_record, config_hash, peak_rss_mb, read_records, versions
 
 _ROWS = 1 << 16  # predictions made and written at a time
-_SEEDS = 10  # runs of `--splits all` where the data have one split
-
-
-def plan_runs(graph: Graph, splits: str, seed: int) -> list[tuple[int, int]]:
-    """Return (split, seed) of each run that ``splits`` asks for: "all", or numbers such as "0,1".
-
-    "all" is every split of the graph, or ten seeds on the one it has (made, where it has none).
-    """
-    several = len(graph.splits) > 1
-    if splits.strip() == "all":
-        count = len(graph.splits) if several else _SEEDS
-        return [(i if several else 0, seed + i) for i in range(count)]
-    try:
-        numbers = [int(part) for part in splits.split(",")]
-    except ValueError:
-        raise InputError(f"splits must be 'all' or numbers such as 0,1, got {splits!r}") from None
-    most = len(graph.splits) if several else _SEEDS
-    for number in numbers:
-        if not 0 <= number < most:
-            raise InputError(f"there is no split {number}: {graph.name} has 0 to {most - 1}")
-    return [(number if several else 0, seed + number) for number in numbers]
 
 
 def run_splits(

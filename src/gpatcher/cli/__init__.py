@@ -6,11 +6,12 @@ One file per group of commands. Heavy modules are imported inside the commands, 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from gpatcher.cli import explore, patches, train
+from gpatcher.cli import bench, explore, patches, train
 
 app = typer.Typer(
     name="gpatcher",
@@ -55,5 +56,16 @@ def _top(
     pass
 
 
-for command in (explore.datasets, explore.diagnose, patches.store, patches.patches, train.fit, train.predict):
+COMMANDS: tuple[Callable[..., None], ...] = (
+    explore.datasets,
+    explore.diagnose,
+    patches.store,
+    patches.patches,
+    train.fit,
+    train.predict,
+    bench.bench,
+    bench.tune,
+    bench.report,
+)
+for command in COMMANDS:
     app.command()(command)

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpatcher.graph import InputError, IntArray, Split
+from gpatcher.graph import Graph, InputError, IntArray, Split
+
+_SEEDS = 10  # runs of `--splits all` where the data have one split
 
 
 def stratified_split(y: npt.ArrayLike, train: float, val: float, seed: int) -> Split:
@@ -49,6 +51,26 @@ def stratified_split(y: npt.ArrayLike, train: float, val: float, seed: int) -> S
     in_either = _apportion(sizes, min(1.0, train + val), least=in_train)
     is_train, is_either = rank < in_train[member], rank < in_either[member]
     return Split(train=shuffled[is_train], val=shuffled[is_either & ~is_train], test=shuffled[~is_either])
+
+
+def plan_runs(graph: Graph, splits: str, seed: int) -> list[tuple[int, int]]:
+    """Return (split, seed) of each run that ``splits`` asks for: "all", or numbers such as "0,1".
+
+    "all" is every split of the graph, or ten seeds on the one it has (made, where it has none).
+    """
+    several = len(graph.splits) > 1
+    if splits.strip() == "all":
+        count = len(graph.splits) if several else _SEEDS
+        return [(i if several else 0, seed + i) for i in range(count)]
+    try:
+        numbers = [int(part) for part in splits.split(",")]
+    except ValueError:
+        raise InputError(f"splits must be 'all' or numbers such as 0,1, got {splits!r}") from None
+    most = len(graph.splits) if several else _SEEDS
+    for number in numbers:
+        if not 0 <= number < most:
+            raise InputError(f"there is no split {number}: {graph.name} has 0 to {most - 1}")
+    return [(number if several else 0, seed + number) for number in numbers]
 
 
 def check_shares(train: float, val: float) -> None:

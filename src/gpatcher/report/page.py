@@ -24,7 +24,7 @@ _LAYOUT: dict[str, Any] = {
     "margin": {"l": 60, "r": 20, "t": 20, "b": 50},
     "height": 320,
     "colorway": [BLUE, ORANGE, GREEN, PURPLE, GREY],
-    "legend": {"orientation": "h", "y": 1.12, "x": 0},
+    "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
 }
 
 

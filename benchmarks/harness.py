@@ -1,0 +1,131 @@
+"""What the bench costs beside the training itself, and how long the report takes on 5,000 records.
+
+python benchmarks/harness.py    (block models; needs no files)
+"""
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import record
+import torch
+
+from gpatcher.bench.jobs import load_kept, pending, run_jobs
+from gpatcher.bench.models import Kept, train_model
+from gpatcher.bench.plan import load_preset, paper_figures, plan_jobs
+from gpatcher.data.named import NAMED
+from gpatcher.records import versions
+
+MODELS = ("mlp", "gcn", "fast", "gpatcher")
+
+
+def overhead() -> dict[str, object]:
+    """Compare jobs run by the harness with bare calls of the training function, on the same graphs, turn by turn."""
+    torch.set_num_threads(1)
+    jobs, _ = plan_jobs("dial", datasets=["phi=-0.5"], rows=MODELS, splits="0,1,2")
+    kept = Kept()
+
+    def bare() -> float:
+        started = time.perf_counter()
+        for job in jobs:
+            graph = load_kept(job.dataset, job.split, None)
+            train_model(job.model, graph, graph.splits[0], job.seed, dict(job.config), kept=kept)
+        return time.perf_counter() - started
+
+    def harness() -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            started = time.perf_counter()
+            for progress in run_jobs(pending(jobs, Path(folder)), Path(folder)):
+                assert progress.state == "ran", progress
+            return time.perf_counter() - started
+
+    bare(), harness()  # compile, load
+    pairs = [(harness(), bare()) for _ in range(5)]
+    ratio = float(np.median([a / b for a, b in pairs]))
+    ours, peer = (float(np.median(times)) for times in zip(*pairs, strict=True))
+    return {"what": f"harness / bare, {len(jobs)} jobs", "ours_s": ours, "peer_s": peer} | {
+        "ratio": ratio,
+        "bound": "at most 1.05",
+    }
+
+
+def made_records(count: int) -> list[dict[str, object]]:
+    """Make records of every preset with made-up results."""
+    rng = np.random.default_rng(0)
+    found: list[dict[str, object]] = []
+    repeats = 0
+    while len(found) < count:
+        for name in (
+            "table1",
+            "honest",
+            "dial",
+            "sensitivity",
+            "response",
+            "statistics",
+            "runtime",
+            "induced",
+            "order",
+        ):
+            preset, paper = load_preset(name), paper_figures(name)
+            for dataset in preset.datasets:
+                if dataset == "pubmed":
+                    continue
+                for row, about in preset.rows.items():
+                    printed = paper.get(row, {}).get(dataset, [70.0, 2.0]) if name != "statistics" else [0, 0]
+                    for split in range(10 if preset.task == "train" else 1):
+                        found.append(made_record(rng, name, dataset, row, about.model, split, repeats, printed))
+        repeats += 1
+    return found[:count]
+
+
+def made_record(
+    rng: np.random.Generator, name: str, dataset: str, row: str, model: str, split: int, repeat: int, printed: list
+) -> dict[str, object]:
+    """Make one record."""
+    test = float(np.clip(rng.normal(printed[0] / 100 + 0.03, max(printed[1], 0.2) / 100), 0, 1))
+    line = np.linspace(-1, 1, 41)
+    made = {"job": f"{len(name)}-{name}-{dataset}-{row}-{split}-{repeat}", "preset": name, "dataset": dataset}
+    made |= {"row": row, "model": model, "split": split, "seed": split + 10 * repeat, "tuned": None, "error": None}
+    made |= {"metric": "accuracy", "val": test, "test": test, "train_seconds": float(rng.exponential(3))}
+    made |= {"extract_seconds": 0.2 if model in ("fast", "gpatcher") else 0.0, "split_hash": f"{split:016x}"}
+    made |= {"split_sizes": [480, 320, 200], "leaky": dataset in NAMED and NAMED[dataset].leaky, "seconds": 3.1}
+    made |= {"node_heterophily": float(rng.random()), "peak_rss_mb": float(rng.normal(800, 50)), "epochs": 120}
+    made |= {"config_hash": "00000000", "config": {"hidden": 64, "lr": 0.005}, "versions": versions()}
+    if model == "gpatcher":
+        made |= {"response": [round(float(v), 4) for v in 0.5 / (1 - 0.5 * line) * rng.normal(1, 0.05, 41)]}
+    if name == "response":
+        made |= {"mean_response": float(rng.random())}
+    if name == "statistics":
+        names = ("node_heterophily", "edge_homophily", "adjusted_homophily", "label_informativeness", "train_twins")
+        made |= {"measures": dict.fromkeys(("nodes", "edges", "classes", "features", "isolated"), 100)}
+        made["measures"] |= dict.fromkeys(names, 0.5)
+    if name == "runtime":
+        nodes = int(dataset.removeprefix("n="))
+        made |= {"nodes": nodes, "mixer_seconds": 1e-5 * nodes * int(row.removeprefix("p=")) + 1e-4}
+    return made
+
+
+def report(count: int) -> dict[str, object]:
+    """Time the report as a command, Python's start and imports included."""
+    import subprocess
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "records.jsonl"
+        path.write_text("".join(json.dumps(made) + "\n" for made in made_records(count)))
+        command = [sys.executable, "-c", "from gpatcher.cli import main; main()", "report", folder]
+        command += ["--out", f"{folder}/page.html", "--csv", f"{folder}/cells.csv", "--markdown", f"{folder}/t.md"]
+        seconds = record.timed(lambda: subprocess.run(command, check=True, capture_output=True), repeats=3)
+    return {"what": f"report on {count:,} records", "ours_s": seconds, "peer_s": 10.0, "ratio": seconds / 10} | {
+        "bound": "at most 1 (10 s)"
+    }
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["records"]:  # python benchmarks/harness.py records FILE COUNT
+        made = made_records(int(sys.argv[3]))
+        Path(sys.argv[2]).write_text("".join(json.dumps(line) + "\n" for line in made))
+    else:
+        record.write("harness", [overhead(), report(5000)])

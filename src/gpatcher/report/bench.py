@@ -1,0 +1,785 @@
+"""The page of a bench: tables beside the paper's figures, tests, plots, cost; made from records alone, never trains.
+
+`read_bench` reads records and puts them in order, `write_bench` makes the page, `markdown`, `csv_text` and `latex` the
+tables in other forms.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from markupsafe import Markup
+from plotly.subplots import make_subplots
+
+from gpatcher.bench.plan import TITLES, Preset, dataset_title, load_preset, paper_figures, preset_names
+from gpatcher.bench.statistics import Cell, Ranks, paired_p, rank, sum_up
+from gpatcher.data.named import NAMED
+from gpatcher.graph import InputError
+from gpatcher.records import Record, read_records
+from gpatcher.report.page import BLUE, GREEN, GREY, ORANGE, PURPLE, Figure, Notes, Table, write_page
+
+NOT_RUN = "not run"
+_OURS = "gpatcher"
+_PALETTE = (
+    *("#2f6fb0", "#e07b39", "#3c9d6b", "#8b6bb1", "#1d2733", "#c44e6b", "#7fb3d9", "#b59a1f", "#5bb8b0"),
+    *("#9c6b4a", "#8a94a0", "#d68fc0", "#6b8e23"),
+)
+_COLOURS = {"gpatcher": ORANGE, "fast": BLUE}
+_MOST_FAILURES = 30
+
+Parts = list[Figure | Table | Notes]
+
+
+# ------------------------------------------------------------------------------------------ records in order
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """The runs of one row on one data set, all with one configuration (the one recorded last)."""
+
+    records: list[Record]
+    other: int  # runs with earlier configurations, which are not shown
+
+    @cached_property
+    def by_run(self) -> dict[tuple[int, int], float]:
+        """(split, seed) → test result."""
+        return {(r["split"], r["seed"]): r["test"] for r in self.records if r.get("test") is not None}
+
+    @cached_property
+    def cell(self) -> Cell | None:
+        """The test results summed up; None where there are none."""
+        return sum_up(list(self.by_run.values())) if self.by_run else None
+
+    @property
+    def splits(self) -> str:
+        """Eight digits that tell the splits of these runs from any others."""
+        hashes = sorted({r["split_hash"] for r in self.records})
+        return hashes[0][:8] if len(hashes) == 1 else hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:8]
+
+    def mean(self, name: str) -> float:
+        """Return the mean of a field over the runs."""
+        return float(np.mean([r[name] for r in self.records]))
+
+
+@dataclass(frozen=True, eq=False)
+class Board:
+    """One preset as the records have it."""
+
+    name: str
+    preset: Preset
+    runs: dict[tuple[str, str], Runs]  # (row, data set)
+    failures: list[Record]
+
+    @property
+    def rows(self) -> list[str]:
+        """The rows that the preset has, in its order."""
+        return list(self.preset.rows)
+
+    @property
+    def datasets(self) -> list[str]:
+        """The data sets that the preset has, in its order."""
+        return list(self.preset.datasets)
+
+    def cell(self, row: str, dataset: str) -> Cell | None:
+        """Return the result of a row on a data set; None where it was not run."""
+        runs = self.runs.get((row, dataset))
+        return None if runs is None else runs.cell
+
+    @cached_property
+    def paper(self) -> dict[str, Any]:
+        """The paper's figures, in %."""
+        return paper_figures(self.name)
+
+    def printed(self, row: str, dataset: str) -> tuple[float, float] | None:
+        """Return the paper's mean and standard deviation for a cell, in %."""
+        found = self.paper.get(row, {}).get(dataset)
+        return None if found is None else (found[0], found[1])
+
+    def ranks(self, leaky: bool = True) -> Ranks | None:
+        """Rank the rows over the data sets, with or without those that leak."""
+        means: dict[str, dict[str, float]] = {}
+        for row in self.rows:
+            kept = [d for d in self.datasets if leaky or not is_leaky(d)]
+            cells = {d: self.cell(row, d) for d in kept}
+            means[row] = {d: cell.mean for d, cell in cells.items() if cell is not None}
+        return rank(means)
+
+
+def is_leaky(dataset: str) -> bool:
+    """Return whether copies of test nodes are in train."""
+    return dataset in NAMED and NAMED[dataset].leaky
+
+
+def read_bench(folder: Path) -> list[Board]:
+    """Read all records.jsonl at or below a folder; the last record of a job counts."""
+    paths = [folder] if folder.is_file() else sorted(folder.rglob("records.jsonl"))
+    latest: dict[str, Record] = {}
+    for path in paths:
+        for record in read_records(path):
+            if "job" in record:  # `gpatcher fit` writes records too; they belong to no bench
+                latest.pop(record["job"], None)
+                latest[record["job"]] = record
+    if not latest:
+        raise InputError(
+            f"there are no records of 'gpatcher bench' at or below {folder}; run e.g. gpatcher bench table1"
+        )
+    grouped: dict[str, dict[tuple[str, str], list[Record]]] = defaultdict(lambda: defaultdict(list))
+    failures: dict[str, list[Record]] = defaultdict(list)
+    for record in latest.values():
+        if record["error"] is None:
+            grouped[record["preset"]][record["row"], record["dataset"]].append(record)
+        else:
+            failures[record["preset"]].append(record)
+    boards = []
+    for name in preset_names():
+        if name in grouped or name in failures:
+            runs = {key: _one_configuration(found) for key, found in grouped[name].items()}
+            boards.append(Board(name, load_preset(name), runs, failures[name]))
+    if not boards:
+        raise InputError(f"the records below {folder} are of presets that are not there: {', '.join(grouped)}")
+    return boards
+
+
+def _one_configuration(records: list[Record]) -> Runs:
+    last = records[-1]["config_hash"]
+    kept = [r for r in records if r["config_hash"] == last]
+    return Runs(sorted(kept, key=lambda r: (r["split"], r["seed"])), len(records) - len(kept))
+
+
+# ------------------------------------------------------------------------------------------------- the page
+
+
+def write_bench(boards: Sequence[Board], path: str | Path) -> Path:
+    """Write the page."""
+    parts: Parts = [Notes("What the records say", verdict(boards)), Notes("How to read this", _legend())]
+    views = {
+        "table": _table_parts,
+        "grid": _grid_parts,
+        "dial": _dial_parts,
+        "response": _response_parts,
+        "statistics": _statistics_parts,
+        "runtime": _runtime_parts,
+    }
+    for board in boards:
+        parts += views[board.preset.view](board)
+    parts += _failures(boards)
+    parts.append(_environment(boards))
+    records = [r for board in boards for runs in board.runs.values() for r in runs.records]
+    hours = sum(r["seconds"] for r in records) / 3600
+    subtitle = f"{len(records):,} runs, {hours:.1f} hours of computing, {', '.join(b.name for b in boards)}"
+    return write_page(path, "GPatcher, measured", subtitle, _filled(parts))
+
+
+def _filled(parts: Parts) -> Parts:
+    """Let a figure that would stand alone in its line take the whole of it."""
+    out: Parts = []
+    half = 0
+    for number, part in enumerate(parts):
+        wide = isinstance(part, Table) or (isinstance(part, Figure) and part.wide)
+        half = 0 if wide else half + 1
+        following = parts[number + 1] if number + 1 < len(parts) else None
+        alone = following is None or isinstance(following, Table) or (isinstance(following, Figure) and following.wide)
+        if isinstance(part, Figure) and not wide and half % 2 and alone:
+            part = replace(part, wide=True)
+        out.append(part)
+    return out
+
+
+def title(row: str) -> str:
+    """Return what a row is called."""
+    return TITLES.get(row, row.replace(" k=", ", K = ").replace("p=", "p = "))
+
+
+def verdict(boards: Sequence[Board]) -> list[str]:
+    """Say plainly how GPatcher stands, and what the comparison lacks."""
+    lines = []
+    for board in boards:
+        if not _compares(board):
+            continue
+        whole = board.ranks()
+        leaks = whole is not None and any(map(is_leaky, whole.datasets))
+        for leaky in (True, False) if leaks else (True,):
+            found = whole if leaky else board.ranks(leaky=False)
+            if found is None or _OURS not in found.models:
+                if leaky:
+                    lines.append(f"{board.name}: too few cells were run to rank the models.")
+                continue
+            lines.append(f"{board.name}{'' if leaky else ', without leaky data sets'}: {_standing(found)}")
+            if leaky:
+                lines += [f"{board.name}: not ranked: {reason}." for reason in found.left_out]
+        lines.append(f"{board.name}: {_tuning(board)}")
+    missing = [
+        f"{board.name}: {dataset_title(d)}"
+        for board in boards
+        for d in board.datasets
+        if board.preset.view == "table" and not any((row, d) in board.runs for row in board.rows)
+    ]
+    if missing:
+        lines.append(f"Not run: {'; '.join(missing)}.")
+    older = sum(runs.other for board in boards for runs in board.runs.values())
+    if older:
+        lines.append(f"{older} runs with configurations that were replaced since are not shown.")
+    failed = sum(len(board.failures) for board in boards)
+    if failed:
+        lines.append(f"{failed} jobs failed; they are listed below.")
+    return lines or ["These presets compare no models with GPatcher."]
+
+
+def _standing(found: Ranks) -> str:
+    first, place = next(iter(found.mean)), list(found.mean).index(_OURS) + 1
+    sets = f"{len(found.datasets)} data set{'s' if len(found.datasets) > 1 else ''}"
+    own = f"mean rank {found.mean[_OURS]:.2f} of {len(found.models)} models over {sets}"
+    level = [title(m) for m, mean in found.mean.items() if m != _OURS and abs(mean - found.mean[_OURS]) < 1e-9]
+    if found.mean[_OURS] <= found.mean[first] + 1e-9:
+        return f"GPatcher is first{', level with ' + ', '.join(level) if level else ''}, {own}."
+    behind, error = found.gap(_OURS)
+    text = f"GPatcher is NOT first but number {place}, {own}; {title(first)} has {found.mean[first]:.2f}. "
+    if len(found.datasets) < 2:
+        return text + "One data set gives no standard error."
+    how = "within" if behind <= error else "more than"
+    return text + f"It is {behind:.2f} behind, {how} one standard error ({error:.2f})."
+
+
+def _tuning(board: Board) -> str:
+    trials = {key: {r["tuned"] for r in runs.records} for key, runs in board.runs.items()}
+    known = {t for found in trials.values() for t in found}
+    if known <= {None}:
+        return "nothing was tuned; baselines have the protocol's settings, GPatcher those shipped for the data set."
+    if None in known:
+        plain = sorted({title(row) for (row, _), found in trials.items() if None in found})
+        return f"not every model was tuned; without tuning somewhere: {', '.join(plain)}."
+    counts = sorted(t for t in known if t is not None)
+    if len(counts) == 1:
+        return f"every model was tuned on validation data with {counts[0]} trials per data set."
+    return f"models were tuned with different numbers of trials ({', '.join(map(str, counts))}): not one budget."
+
+
+def _legend() -> list[str]:
+    return [
+        "A cell: mean ± standard deviation over the runs, in %; below it the 95 % interval of the mean by bootstrap "
+        "over the runs, and the paper's figure with the difference to it. Bold: the largest mean of the column.",
+        "† Copies of many test nodes are in train: the score rewards memory.",
+        "Runs: every split of the data set, or several seeds on the one it has. The code of the splits is a hash: "
+        "equal codes, equal splits.",
+        "Paired tests: corrected resampled t-test over splits (the plain one takes overlapping splits for "
+        "independent); on a data set with one split the runs differ by seed alone, and the test speaks of that split "
+        "only. p-values are not corrected for the number of comparisons.",
+        "Mean rank: 1 is best, over the data sets that all ranked models were run on; models joined by a bar do not "
+        "differ at 5 % (Nemenyi).",
+        "Memory: the largest resident memory of the process during a run, libraries included.",
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------- tables
+
+
+def _head(dataset: str) -> str:
+    metric = NAMED[dataset].metric if dataset in NAMED else "accuracy"
+    return dataset_title(dataset) + (" †" if is_leaky(dataset) else "") + (" (AUC)" if metric == "roc_auc" else "")
+
+
+def _table_parts(board: Board) -> Parts:
+    found = board.ranks()
+    parts: Parts = [_result_table(board, found)]
+    if not _compares(board):
+        return parts
+    if found is not None and found.distance is not None:
+        parts.append(_rank_figure(board, found))
+    paired = _paired_table(board)
+    if paired is not None:
+        parts.insert(1, paired)
+    filters = _filter_figure(board)
+    if filters is not None:
+        parts.append(filters)
+    if board.runs:
+        parts.append(_cost_table(board))
+    return parts
+
+
+def _compares(board: Board) -> bool:
+    """Return whether this is a comparison of models, not an ablation."""
+    return _OURS in board.rows and "mlp" in board.rows
+
+
+def _result_table(board: Board, found: Ranks | None) -> Table:
+    best = {}
+    for dataset in board.datasets:
+        means = [c.mean for row in board.rows if (c := board.cell(row, dataset)) is not None]
+        best[dataset] = max(means) if len(means) > 1 else None
+    rows: list[list[str]] = []
+    for row in board.rows:
+        cells = [_cell_html(board, row, dataset, best[dataset]) for dataset in board.datasets]
+        place = "" if found is None else f"{found.mean[row]:.2f}" if row in found.models else "-"
+        rows.append([_name(title(row)), place, *cells])
+    rows.append([_soft("runs"), "", *(_soft(_run_counts(board, d)) for d in board.datasets)])
+    rows.append([_soft("splits"), "", *(_soft(_split_codes(board, d)) for d in board.datasets)])
+    return Table(board.preset.title, board.preset.about, ("", "rank", *map(_head, board.datasets)), rows)
+
+
+def _name(text: str) -> Markup:
+    return Markup('<b style="white-space:nowrap;font-size:14px">{}</b>').format(text)
+
+
+def _soft(text: str) -> Markup:
+    return Markup('<span style="color:#5b6875;font-size:11px;white-space:nowrap">{}</span>').format(text)
+
+
+def _cell_html(board: Board, row: str, dataset: str, best: float | None) -> Markup:
+    cell, printed = board.cell(row, dataset), board.printed(row, dataset)
+    paper = "" if printed is None else f"paper {printed[0]:.1f}"
+    if cell is None:
+        return Markup('<span style="color:#8a94a0">{}</span><br>{}').format(NOT_RUN, _soft(paper))
+    mean = f"{100 * cell.mean:.1f}"
+    shown = Markup("<b>{}</b>").format(mean) if best is not None and cell.mean >= best - 1e-12 else Markup(mean)
+    spread = Markup('<span style="color:#5b6875">± {:.1f}</span>').format(100 * cell.std)
+    text = Markup('<span style="white-space:nowrap;font-size:14px">{} {}</span>').format(shown, spread)
+    if cell.low is not None and cell.high is not None:
+        text += Markup("<br>") + _soft(f"{100 * cell.low:.1f} to {100 * cell.high:.1f}")
+    if printed is not None:
+        text += Markup("<br>") + _soft(paper) + Markup("&nbsp;") + _difference(100 * cell.mean - printed[0])
+    return Markup('<div style="line-height:1.3">{}</div>').format(text)
+
+
+def _difference(value: float, strong: bool = True, size: int = 11) -> Markup:
+    """Return a difference, blue where it is above 0 and orange where it is below."""
+    colour = GREY if not strong or abs(value) < 0.05 else BLUE if value > 0 else "#c05a17"
+    return Markup('<span style="color:{};font-size:{}px;font-weight:600;white-space:nowrap">{}</span>').format(
+        colour, size, f"{value:+.1f}"
+    )
+
+
+def _run_counts(board: Board, dataset: str) -> str:
+    counts = sorted({c.count for row in board.rows if (c := board.cell(row, dataset)) is not None})
+    return "" if not counts else str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
+def _split_codes(board: Board, dataset: str) -> str:
+    codes = {board.runs[row, dataset].splits for row in board.rows if (row, dataset) in board.runs}
+    return "" if not codes else codes.pop() if len(codes) == 1 else f"{len(codes)} different"
+
+
+def _paired_table(board: Board) -> Table | None:
+    rows = []
+    for row in board.rows:
+        if row == _OURS:
+            continue
+        cells: list[str] = []
+        for dataset in board.datasets:
+            found = compare(board, _OURS, row, dataset)
+            if found is None:
+                cells.append(Markup('<span style="color:#8a94a0">{}</span>').format(NOT_RUN))
+                continue
+            gap, p, _ = found
+            tested = "too few runs" if p is None else "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+            cells.append(_difference(100 * gap, p is not None and p < 0.05, 14) + Markup("<br>") + _soft(tested))
+        rows.append([_name(title(row)), *cells])
+    if not any((_OURS, d) in board.runs for d in board.datasets):
+        return None
+    caption = "Mean difference to each model over the splits that both have; coloured where p < 0.05."
+    return Table(f"GPatcher less each model ({board.name})", caption, ("", *map(_head, board.datasets)), rows)
+
+
+def compare(board: Board, a: str, b: str, dataset: str) -> tuple[float, float | None, int] | None:
+    """Return mean difference, p-value and number of pairs of two rows on a data set; None where one was not run."""
+    ours, theirs = board.runs.get((a, dataset)), board.runs.get((b, dataset))
+    if ours is None or theirs is None:
+        return None
+    shared = [key for key in ours.by_run if key in theirs.by_run]
+    if not shared:
+        return None
+    x, y = ([runs.by_run[key] for key in shared] for runs in (ours, theirs))
+    train, _, test = ours.records[0]["split_sizes"]
+    several = len({r["split_hash"] for r in ours.records}) > 1
+    return float(np.mean(x) - np.mean(y)), paired_p(x, y, test / train if several else 0.0), len(shared)
+
+
+def _cost_table(board: Board) -> Table:
+    rows = []
+    for row in board.rows:
+        cells: list[str] = []
+        peak = 0.0
+        for dataset in board.datasets:
+            runs = board.runs.get((row, dataset))
+            if runs is None:
+                cells.append(Markup('<span style="color:#8a94a0">{}</span>').format(NOT_RUN))
+                continue
+            memory = max(r["peak_rss_mb"] for r in runs.records)
+            peak = max(peak, memory)
+            extraction = runs.mean("extract_seconds")
+            shown = Markup("{}<br>{}").format(_seconds(runs.mean("train_seconds")), _soft(f"{memory:,.0f} MB"))
+            if extraction:
+                shown += Markup("<br>") + _soft(f"patches {_seconds(extraction)}")
+            cells.append(shown)
+        rows.append([_name(title(row)), *cells, f"{peak:,.0f} MB" if peak else ""])
+    caption = "Mean seconds of training per run and the largest memory; the making of patches is shared by the runs."
+    return Table(f"Cost ({board.name})", caption, ("", *map(dataset_title, board.datasets), "peak"), rows)
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f} s" if value < 10 else f"{value:,.0f} s"
+
+
+def _statistics_parts(board: Board) -> Parts:
+    names = {
+        "nodes": "nodes",
+        "edges": "edges",
+        "classes": "classes",
+        "features": "features",
+        "node_heterophily": "node heterophily",
+        "adjusted_homophily": "adjusted homophily",
+        "label_informativeness": "label informativeness",
+        "train_twins": "test nodes with a twin in train",
+    }
+    rows = []
+    for dataset in board.datasets:
+        runs = board.runs.get(("measures", dataset))
+        measured = {} if runs is None else runs.records[-1]["measures"]
+        cells: list[str] = []
+        for name in names:
+            printed = board.paper.get(dataset, {}).get(name)
+            paper = "" if printed is None else f"paper {_number(printed)}"
+            ours = NOT_RUN if not measured else _number(measured[name], share=name == "train_twins")
+            text = Markup("{}").format(ours)
+            if paper:
+                differs = measured and abs(measured[name] - printed) > 0.0051
+                colour = "#c05a17" if differs else "#5b6875"
+                text += Markup('<br><span style="color:{};font-size:11.5px;white-space:nowrap">{}</span>').format(
+                    colour, paper
+                )
+            cells.append(text)
+        rows.append([_name(_head(dataset)), *cells])
+    caption = f"{board.preset.about} Orange: the paper's figure differs."
+    return [Table(board.preset.title, caption, ("", *names.values()), rows)]
+
+
+def _number(value: float | None, share: bool = False) -> str:
+    if value is None:
+        return "not defined"
+    return f"{value:.1%}" if share else f"{value:,}" if isinstance(value, int) else f"{value:.3f}".rstrip("0")
+
+
+def _failures(boards: Sequence[Board]) -> Parts:
+    failed = [r for board in boards for r in board.failures]
+    if not failed:
+        return []
+    rest = f" {len(failed) - _MOST_FAILURES} more are not shown." if len(failed) > _MOST_FAILURES else ""
+    rows = [
+        (r["preset"], dataset_title(r["dataset"]), title(r["row"]), str(r["split"]), r["error"])
+        for r in failed[:_MOST_FAILURES]
+    ]
+    caption = "'gpatcher bench PRESET --retry' runs them again." + rest
+    return [Table("Jobs that failed", caption, ("preset", "data set", "model", "split", "error"), rows)]
+
+
+def _environment(boards: Sequence[Board]) -> Table:
+    seen: dict[str, Counter[str]] = defaultdict(Counter)
+    for board in boards:
+        for runs in board.runs.values():
+            for record in runs.records:
+                for name, version in record["versions"].items():
+                    seen[name][version] += 1
+    rows = [(name, "; ".join(f"{v} ({c:,} runs)" for v, c in found.most_common())) for name, found in seen.items()]
+    return Table("Environment", "What the runs were made with.", ("package", "version"), rows)
+
+
+# ----------------------------------------------------------------------------------------------------- plots
+
+
+def _rank_figure(board: Board, found: Ranks) -> Figure:
+    names, values = list(found.mean), list(found.mean.values())
+    titles = [title(name) for name in names]
+    plot = go.Figure()
+    plot.add_scatter(
+        x=values,
+        y=titles,
+        mode="markers+text",
+        text=[f"{v:.2f}" for v in values],
+        textposition="middle right",
+        marker={"size": 11, "color": [_COLOURS.get(n, GREY) for n in names]},
+        showlegend=False,
+    )
+    for number, group in enumerate(found.groups()):
+        at = max(values) + 1.4 + 0.35 * number
+        plot.add_scatter(
+            x=[at, at],
+            y=[title(group[0]), title(group[-1])],
+            mode="lines",
+            line={"width": 5, "color": "#c3ccd5"},
+            hoverinfo="skip",
+            showlegend=False,
+        )
+    plot.update_layout(height=480)
+    plot.update_xaxes(title="mean rank (1 is best)", range=[0.5, max(values) + 1.7 + 0.35 * len(found.groups())])
+    plot.update_yaxes(autorange="reversed", automargin=True, type="category")
+    p = "" if found.friedman_p is None else f" Friedman's test that all are alike: p = {found.friedman_p:.2g}."
+    caption = (
+        f"Over {len(found.datasets)} data sets. Models joined by a bar differ by less than {found.distance:.2f}, the "
+        f"critical difference at 5 %.{p}"
+    )
+    return Figure(f"Mean ranks ({board.name})", caption, plot)
+
+
+def _filter_figure(board: Board) -> Figure | None:
+    plot = go.Figure()
+    for row in board.rows:
+        for dataset in board.datasets:
+            runs = board.runs.get((row, dataset))
+            curves = [r["response"] for r in runs.records if r.get("response")] if runs is not None else []
+            if not curves:
+                continue
+            mean = np.mean([np.array(c) / max(np.abs(c).max(), 1e-12) for c in curves], axis=0)
+            name = dataset_title(dataset) + ("" if row == _OURS else f", {title(row)}")
+            colour = _PALETTE[len(plot.data) % len(_PALETTE)]
+            plot.add_scatter(
+                x=np.linspace(-1, 1, len(mean)), y=np.round(mean, 4), name=name, mode="lines", line_color=colour
+            )
+    if not plot.data:
+        return None
+    plot.update_xaxes(title="eigenvalue λ (low frequency on the left)", range=[1.02, -1.02])
+    plot.update_yaxes(title="response g(λ), largest size 1")
+    plot.update_layout(height=480 if _compares(board) else 420)  # as the figure beside it
+    return Figure(
+        f"The learned filters ({board.name})", "Mean over the runs, each scaled to a largest size of 1.", plot
+    )
+
+
+def _grid_parts(board: Board) -> Parts:
+    pairs = [tuple(int(part.split("=")[1]) for part in row.split()) for row in board.rows]
+    sizes, filters = sorted({p for p, _ in pairs}), sorted({k for _, k in pairs})
+    plot = make_subplots(1, len(board.datasets), subplot_titles=[_head(d) for d in board.datasets])
+    for number, dataset in enumerate(board.datasets):
+        cells = [[board.cell(f"p={p} k={k}", dataset) for p in sizes] for k in filters]
+        values = [[None if c is None else round(100 * c.mean, 2) for c in line] for line in cells]
+        text = [
+            [NOT_RUN if c is None else f"{100 * c.mean:.1f}<br>± {100 * c.std:.1f}" for c in line] for line in cells
+        ]
+        x, y = [f"p = {p}" for p in sizes], [f"K = {k}" for k in filters]
+        heat = go.Heatmap(
+            z=values,
+            x=x,
+            y=y,
+            text=text,
+            texttemplate="%{text}",
+            colorscale="Blues",
+            showscale=False,
+            hoverongaps=False,
+        )
+        plot.add_trace(heat, 1, number + 1)
+    plot.update_layout(height=380)
+    counts = "; ".join(
+        f"{dataset_title(d)}: {_run_counts(board, d) or 'no'} runs, splits {_split_codes(board, d) or '-'}"
+        for d in board.datasets
+    )
+    return [Figure(board.preset.title, f"{board.preset.about} Test results in %. {counts}.", plot, wide=True)]
+
+
+def _dial_parts(board: Board) -> Parts:
+    plot = go.Figure()
+    phi = {d: float(d.partition("phi=")[2].partition(",")[0]) for d in board.datasets}
+    others = iter(_PALETTE[2:])
+    for row in board.rows:
+        cells = [(d, c) for d in board.datasets if (c := board.cell(row, d)) is not None]
+        if not cells:
+            continue
+        ours = row in _COLOURS
+        plot.add_scatter(
+            x=[phi[d] for d, _ in cells],
+            y=[round(100 * c.mean, 2) for _, c in cells],
+            error_y={"type": "data", "array": [round(100 * c.std, 2) for _, c in cells], "visible": ours},
+            name=title(row),
+            mode="lines+markers",
+            line={"width": 3.5 if ours else 1.5, "color": _COLOURS.get(row) or next(others, GREY)},
+        )
+    plot.update_layout(height=480)
+    plot.update_xaxes(title="φ (-1: neighbours disagree, 1: they agree)")
+    plot.update_yaxes(title="test accuracy, %")
+    about = f"{board.preset.about} Bars: standard deviation, for GPatcher and Fast-GPatcher alone."
+    parts: Parts = [Figure(board.preset.title, about, plot, wide=True), _result_table(board, board.ranks())]
+    found = board.ranks()
+    if found is not None and found.distance is not None:
+        parts.append(_rank_figure(board, found))
+    return parts
+
+
+def _response_parts(board: Board) -> Parts:
+    points = [
+        (dataset_title(d), r["node_heterophily"], r["mean_response"], r["split"])
+        for (_, d), runs in board.runs.items()
+        for r in runs.records
+    ]
+    plot = go.Figure()
+    for name in dict.fromkeys(point[0] for point in points):
+        own = [point for point in points if point[0] == name]
+        plot.add_scatter(
+            x=[p[1] for p in own],
+            y=[round(p[2], 4) for p in own],
+            name=name,
+            mode="markers+text",
+            text=[name] + [""] * (len(own) - 1),
+            textposition="top center",
+            marker={"size": 9, "opacity": 0.75},
+        )
+    plot.update_layout(height=420, showlegend=False)
+    plot.update_xaxes(title="node heterophily of the graph", range=[0, 1])
+    plot.update_yaxes(title="mean response", automargin=True)
+    missing = [dataset_title(d) for d in board.datasets if ("gpatcher", d) not in board.runs]
+    lacking = f" Not run: {', '.join(missing)}." if missing else ""
+    parts: Parts = [Figure(board.preset.title, f"{board.preset.about} One point per run.{lacking}", plot)]
+    filters = _filter_figure(board)
+    return parts if filters is None else [*parts, filters]
+
+
+def _runtime_parts(board: Board) -> Parts:
+    plot = go.Figure()
+    for row, colour in zip(board.rows, (GREEN, BLUE, PURPLE, ORANGE), strict=False):
+        found = [
+            (r["nodes"], r["mixer_seconds"])
+            for (name, _), runs in board.runs.items()
+            for r in runs.records[-1:]
+            if name == row
+        ]
+        found.sort()
+        plot.add_scatter(
+            x=[n for n, _ in found], y=[s for _, s in found], name=title(row), mode="lines+markers", line_color=colour
+        )
+    plot.update_xaxes(type="log", title="nodes", dtick=1)
+    plot.update_yaxes(type="log", title="seconds", dtick=1, exponentformat="power")
+    return [Figure(board.preset.title, f"{board.preset.about} Both axes logarithmic.", plot)]
+
+
+# ---------------------------------------------------------------------------------------------- other forms
+
+
+def _tables(boards: Sequence[Board]) -> list[Board]:
+    return [b for b in boards if b.preset.view in ("table", "dial", "grid")]
+
+
+def markdown(boards: Sequence[Board]) -> str:
+    """Return the verdict and the tables of results in Markdown."""
+    lines = ["# GPatcher, measured", "", *(f"- {line}" for line in verdict(boards)), ""]
+    for board in _tables(boards):
+        found = board.ranks()
+        lines += [f"## {board.preset.title}", "", board.preset.about, ""]
+        lines.append("| % | " + " | ".join(map(_head, board.datasets)) + " | mean rank |")
+        lines.append("|---" * (len(board.datasets) + 2) + "|")
+        for row in board.rows:
+            cells = [_plain(board, row, d) for d in board.datasets]
+            place = f"{found.mean[row]:.2f}" if found is not None and row in found.models else ""
+            lines.append(f"| {title(row)} | " + " | ".join(cells) + f" | {place} |")
+        lines.append("| runs | " + " | ".join(_run_counts(board, d) for d in board.datasets) + " | |")
+        lines.append("| splits | " + " | ".join(_split_codes(board, d) for d in board.datasets) + " | |")
+        lines.append("")
+    lines += ["In brackets: the paper's figure. † Copies of many test nodes are in train.", ""]
+    return "\n".join(lines)
+
+
+def _plain(board: Board, row: str, dataset: str) -> str:
+    cell, printed = board.cell(row, dataset), board.printed(row, dataset)
+    paper = "" if printed is None else f" ({printed[0]:.1f})"
+    return NOT_RUN + paper if cell is None else f"{100 * cell.mean:.1f} ± {100 * cell.std:.1f}{paper}"
+
+
+COLUMNS = (
+    *("preset", "model", "dataset", "metric", "leaky", "runs", "mean", "std", "low", "high", "paper_mean", "paper_std"),
+    *("difference", "mean_rank", "p_against_gpatcher", "splits", "config_hash", "tuned_trials", "train_seconds"),
+    *("extract_seconds", "peak_rss_mb"),
+)
+
+
+def csv_text(boards: Sequence[Board]) -> str:
+    """Return one line per cell of every table, in %; empty where a cell was not run."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for board in _tables(boards):
+        found = board.ranks()
+        for row in board.rows:
+            for dataset in board.datasets:
+                writer.writerow(_csv_row(board, row, dataset, found))
+    return text.getvalue()
+
+
+def _csv_row(board: Board, row: str, dataset: str, found: Ranks | None) -> dict[str, Any]:
+    line: dict[str, Any] = {
+        "preset": board.name,
+        "model": row,
+        "dataset": dataset,
+        "leaky": is_leaky(dataset),
+        "runs": 0,
+    }
+    line["metric"] = NAMED[dataset].metric if dataset in NAMED else "accuracy"
+    printed, cell, runs = board.printed(row, dataset), board.cell(row, dataset), board.runs.get((row, dataset))
+    if printed is not None:
+        line |= {"paper_mean": printed[0], "paper_std": printed[1]}
+    if found is not None and row in found.models:
+        line["mean_rank"] = round(found.mean[row], 3)
+    if cell is None or runs is None:
+        return line
+    tested = compare(board, _OURS, row, dataset) if row != _OURS else None
+    return line | {
+        "runs": cell.count,
+        "mean": round(100 * cell.mean, 3),
+        "std": round(100 * cell.std, 3),
+        "low": None if cell.low is None else round(100 * cell.low, 3),
+        "high": None if cell.high is None else round(100 * cell.high, 3),
+        "difference": None if printed is None else round(100 * cell.mean - printed[0], 3),
+        "p_against_gpatcher": None if tested is None or tested[1] is None else f"{tested[1]:.4g}",
+        "splits": runs.splits,
+        "config_hash": runs.records[-1]["config_hash"],
+        "tuned_trials": runs.records[-1]["tuned"],
+        "train_seconds": round(runs.mean("train_seconds"), 3),
+        "extract_seconds": round(runs.mean("extract_seconds"), 3),
+        "peak_rss_mb": max(r["peak_rss_mb"] for r in runs.records),
+    }
+
+
+def latex(boards: Sequence[Board]) -> str:
+    """Return the tables of results in LaTeX (booktabs)."""
+    blocks = []
+    for board in _tables(boards):
+        heads = " & ".join(_escape(_head(d)) for d in board.datasets)
+        lines = [
+            f"% {board.name}: {board.preset.title}",
+            r"\begin{tabular}{l" + "c" * len(board.datasets) + "}",
+            r"\toprule",
+            f"Model & {heads} \\\\",
+            r"\midrule",
+        ]
+        for row in board.rows:
+            cells = []
+            for dataset in board.datasets:
+                cell = board.cell(row, dataset)
+                means = [c.mean for r in board.rows if (c := board.cell(r, dataset)) is not None]
+                if cell is None:
+                    cells.append("--")
+                    continue
+                mean = f"{100 * cell.mean:.1f}"
+                shown = rf"\textbf{{{mean}}}" if len(means) > 1 and cell.mean >= max(means) - 1e-12 else mean
+                cells.append(rf"{shown} $\pm$ {100 * cell.std:.1f}")
+            lines.append(f"{_escape(title(row))} & " + " & ".join(cells) + r" \\")
+        lines += [
+            r"\midrule",
+            "Runs & " + " & ".join(_run_counts(board, d) or "0" for d in board.datasets) + r" \\",
+            "Splits & " + " & ".join(rf"\texttt{{{_split_codes(board, d)}}}" for d in board.datasets) + r" \\",
+            r"\bottomrule",
+            r"\end{tabular}",
+        ]
+        blocks.append("\n".join(lines))
+    note = "% Mean and standard deviation in %; $^\\dagger$: copies of many test nodes are in train; --: not run.\n"
+    return note + "\n\n".join(blocks) + "\n"
+
+
+def _escape(text: str) -> str:
+    for plain, escaped in (("&", r"\&"), ("%", r"\%"), ("_", r"\_"), (" †", r"$^\dagger$"), ("φ", r"$\varphi$")):
+        text = text.replace(plain, escaped)
+    return text

@@ -1,0 +1,126 @@
+"""Statistics against known values."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from gpatcher.bench.statistics import critical_difference, paired_p, rank, sum_up
+from gpatcher.graph import InputError
+
+
+def test_mean_spread_and_interval():
+    rng = np.random.default_rng(3)
+    values = rng.normal(0.7, 0.05, 200)
+    cell = sum_up(values)
+    assert cell.count == 200
+    assert cell.mean == pytest.approx(values.mean())
+    assert cell.std == pytest.approx(values.std(ddof=1))
+    # for many runs the bootstrap agrees with the normal interval
+    half = 1.96 * values.std(ddof=1) / math.sqrt(200)
+    assert cell.low == pytest.approx(values.mean() - half, abs=0.1 * half)
+    assert cell.high == pytest.approx(values.mean() + half, abs=0.1 * half)
+    assert sum_up(values) == cell  # seeded
+
+
+def test_one_run_has_no_interval():
+    assert sum_up([0.5]).low is None
+    with pytest.raises(InputError, match="no runs"):
+        sum_up([])
+
+
+def test_equal_runs_have_an_interval_of_one_point():
+    cell = sum_up([0.25] * 4)
+    assert (cell.std, cell.low, cell.high) == (0, 0.25, 0.25)
+
+
+def test_paired_test_without_correction_is_scipys():
+    a, b = [0.8, 0.82, 0.79, 0.85], [0.78, 0.83, 0.75, 0.80]
+    assert paired_p(a, b) == pytest.approx(stats.ttest_rel(a, b).pvalue)
+
+
+def test_correction_by_hand():
+    a, b = [0.80, 0.84, 0.78], [0.78, 0.80, 0.78]
+    d = np.array([0.02, 0.04, 0.0])
+    t = 0.02 / math.sqrt((1 / 3 + 0.25) * d.var(ddof=1))  # 1.309
+    assert paired_p(a, b, 0.25) == pytest.approx(2 * stats.t.sf(t, 2))
+    assert paired_p(a, b, 0.25) > paired_p(a, b)
+
+
+def test_the_correction_keeps_its_level_on_overlapping_splits():
+    """Two equal models on random splits of one sample: the plain test errs far more often than 5 %."""
+    rng = np.random.default_rng(0)
+    errors = {0.0: 0, 2 / 3: 0}
+    trials = 300
+    for _ in range(trials):
+        # which nodes each of two models gets right, once and for all: they differ by chance only
+        right = rng.random((2, 200)) < 0.7
+        scores = []
+        for _ in range(10):
+            test = rng.permutation(200)[:80]
+            scores.append(right[:, test].mean(axis=1))
+        a, b = np.array(scores).T
+        for ratio in errors:
+            errors[ratio] += paired_p(a, b, ratio) < 0.05
+    assert errors[0.0] / trials > 0.2
+    assert errors[2 / 3] / trials < 0.1
+
+
+def test_what_does_not_differ():
+    assert paired_p([0.5, 0.6, 0.7], [0.5, 0.6, 0.7]) == 1
+    assert paired_p([0.5, 0.6, 0.7], [0.4, 0.5, 0.6]) == 0
+    assert paired_p([0.5, 0.6], [0.4, 0.5]) is None
+
+
+@pytest.mark.parametrize(("k", "q"), [(2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728), (10, 3.164)])
+def test_critical_values_of_demsars_table(k, q):
+    assert critical_difference(k, 10) == pytest.approx(q * math.sqrt(k * (k + 1) / 60), abs=2e-3)
+
+
+def test_ranks_by_hand():
+    found = rank(
+        {
+            "a": {"x": 0.9, "y": 0.8, "z": 0.7},
+            "b": {"x": 0.8, "y": 0.8, "z": 0.9},
+            "c": {"x": 0.7, "y": 0.7, "z": 0.6},
+        }
+    )
+    np.testing.assert_array_equal(found.ranks, [[1, 2, 3], [1.5, 1.5, 3], [2, 1, 3]])
+    assert found.mean == {"a": 1.5, "b": 1.5, "c": 3.0}
+    # the first of equals is a; b is level with it, with an error of std([1, 0, -1]) / √3
+    assert found.gap("b") == (0, pytest.approx(1 / math.sqrt(3)))
+    assert found.gap("a") == (0, 0)
+    assert found.gap("c")[0] == 1.5
+    expected = stats.friedmanchisquare([0.9, 0.8, 0.7], [0.8, 0.8, 0.9], [0.7, 0.7, 0.6])
+    assert found.friedman_p == pytest.approx(expected.pvalue)
+    assert found.distance == pytest.approx(critical_difference(3, 3))
+    assert found.groups() == [("a", "b", "c")]
+
+
+def test_groups_follow_the_distance():
+    means = {f"m{i}": {f"d{j}": 1 - i / 10 for j in range(40)} for i in range(4)}
+    found = rank(means)
+    assert found.distance < 1
+    assert found.groups() == []
+    assert found.friedman_p < 1e-10
+
+
+def test_only_what_was_run_by_all_is_ranked():
+    found = rank({"a": {"x": 1, "y": 1, "z": 1}, "b": {"x": 2, "y": 0}, "c": {"x": 1}, "d": {}})
+    assert found.models == ("a", "b")
+    assert found.datasets == ("x", "y")
+    assert found.left_out == (
+        "c was run on 1 data sets only",
+        "d was run on 0 data sets only",
+        "z was not run by b",
+    )
+    assert rank({"a": {"x": 1}}) is None
+    assert rank({}) is None
+    assert rank({"a": {"x": 1}, "b": {"y": 1}}) is None
+
+
+def test_all_alike():
+    found = rank({m: {"x": 0.5, "y": 0.5} for m in "abc"})
+    assert found.friedman_p == 1
+    assert set(found.mean.values()) == {2}

@@ -1,0 +1,235 @@
+"""The page of a bench: from records alone, in a real browser, and in other forms."""
+
+import csv
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from gpatcher.bench.plan import load_preset
+from gpatcher.graph import InputError
+from gpatcher.report.bench import NOT_RUN, compare, csv_text, latex, markdown, read_bench, verdict, write_bench
+
+
+def record(preset, dataset, row, split, test, **more):
+    made = {
+        "job": f"{preset} {dataset} {row} {split}",
+        "preset": preset,
+        "dataset": dataset,
+        "row": row,
+        "model": row,
+        "split": split,
+        "seed": split,
+        "tuned": None,
+        "error": None,
+        "metric": "accuracy",
+        "val": test,
+        "test": test,
+        "train_seconds": 1.5,
+        "extract_seconds": 0.25 if row == "gpatcher" else 0.0,
+        "seconds": 2.0,
+        "split_hash": f"{split:016x}",
+        "split_sizes": [48, 32, 20],
+        "node_heterophily": 0.5,
+        "peak_rss_mb": 700.0,
+        "config_hash": "aaaa",
+        "config": {},
+        "versions": {"torch": "2.0"},
+    }
+    if row == "gpatcher":
+        made["response"] = np.linspace(0.2, 1, 41).round(3).tolist()
+    return made | more
+
+
+def write(path, records):
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "records.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    return path
+
+
+BASE = {"mlp": 0.70, "gcn": 0.60, "fast": 0.82, "gpatcher": 0.85}
+NOISE = (0.0, 0.02, -0.01, 0.01, -0.02)
+
+
+def table1(base=BASE, datasets=("texas", "chameleon", "cora")):
+    rng = np.random.default_rng(0)
+    return [
+        record("table1", d, row, k, round(mean + noise + rng.normal(0, 0.004), 4))
+        for d in datasets
+        for row, mean in base.items()
+        for k, noise in enumerate(NOISE)
+    ]
+
+
+@pytest.fixture
+def everything(tmp_path):
+    """Some records of every preset."""
+    records = table1()
+    records += [record("dial", d, row, k, 0.8) for d in load_preset("dial").datasets for row in BASE for k in (0, 1)]
+    records += [
+        record("sensitivity", "texas", row, k, 0.8 + k / 50, model="gpatcher")
+        for row in load_preset("sensitivity").rows
+        for k in (0, 1)
+    ]
+    records += [record("response", d, "gpatcher", 0, 0.8, mean_response=0.3) for d in ("texas", "cora")]
+    records += [
+        record("runtime", f"n={n}", f"p={p}", 0, None, nodes=n, mixer_seconds=1e-6 * n * p)
+        for n in (10, 100)
+        for p in (8, 64)
+    ]
+    names = ("node_heterophily", "edge_homophily", "adjusted_homophily", "label_informativeness")
+    measures = {"nodes": 183, "edges": 295, "classes": 5, "features": 1703, "train_twins": None}
+    records.append(
+        record("statistics", "texas", "measures", 0, None, measures={**measures, **dict.fromkeys(names, 0.913)})
+    )
+    records += [
+        record("order", "cora", row, k, 0.7, model="gpatcher") for row in ("ranked", "shuffled") for k in (0, 1)
+    ]
+    records.append(record("table1", "texas", "gat", 0, None, error="RuntimeError: <b>no</b> memory"))
+    return write(tmp_path / "bench", records)
+
+
+@pytest.mark.browser
+def test_page_in_a_browser(open_page, everything, tmp_path):
+    path = write_bench(read_bench(everything), tmp_path / "page.html")
+    page, requests, errors = open_page(path)
+    assert (requests, errors) == ([], [])
+    figures = page.locator("section.figure h2").all_inner_texts()
+    assert figures == [
+        "Mean ranks (table1)",
+        "The learned filters (table1)",
+        "Sensitivity: patch size and number of filters",
+        "Mean frequency response against heterophily",
+        "The learned filters (response)",
+        "Run time of the patch mixer",
+        "The dial: from heterophily to homophily",
+        "Mean ranks (dial)",
+    ]
+    for figure in page.locator("section.figure").all():
+        marks = figure.locator(".scatterlayer path, .heatmaplayer image")
+        assert marks.count() > 0
+        assert marks.first.bounding_box()["width"] > 0
+    table = page.locator("section", has=page.get_by_text("Table 1: all models")).locator("table")
+    assert table.locator("thead th").all_inner_texts()[2:5] == ["Texas", "Cornell", "Wisconsin"]
+    rows = table.locator("tbody tr").all()
+    assert len(rows) == 13 + 2
+    ours = rows[12].locator("td").all_inner_texts()
+    assert ours[0] == "GPatcher"
+    assert ours[1] == "1.00"
+    assert "paper 85.0" in ours[2]
+    assert NOT_RUN in ours[3]
+    text = page.locator("main").inner_text()
+    assert "GPatcher is first" in text
+    assert "<b>no</b> memory" in text  # shown, not interpreted
+    assert "Not run: table1: Cornell" in text
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_differences_to_the_paper_are_coloured(tmp_path):
+    folder = write(tmp_path, [record("table1", "texas", row, 0, t) for row, t in (("gpatcher", 0.9), ("gcn", 0.5))])
+    text = write_bench(read_bench(folder), tmp_path / "p.html").read_text()
+    blue, orange = text.index(">+5.0<"), text.index(">-8.7<")
+    assert "#2f6fb0" in text[blue - 120 : blue]
+    assert "#c05a17" in text[orange - 120 : orange]
+
+
+def test_the_verdict_is_plain():
+    from gpatcher.report.bench import Board, Runs
+
+    def board(base):
+        runs = {}
+        for r in table1(base):
+            runs.setdefault((r["row"], r["dataset"]), []).append(r)
+        return Board("table1", load_preset("table1"), {k: Runs(v, 0) for k, v in runs.items()}, [])
+
+    first = " ".join(verdict([board(BASE)]))
+    assert "GPatcher is first, mean rank 1.00 of 4 models over 3 data sets" in first
+    assert "without leaky data sets: GPatcher is first, mean rank 1.00 of 4 models over 2 data sets" in first
+    assert "nothing was tuned" in first
+    behind = " ".join(verdict([board({**BASE, "mlp": 0.95})]))
+    assert "GPatcher is NOT first but number 2, mean rank 2.00" in behind
+    assert "1.00 behind, more than one standard error (0.00)" in behind
+
+
+def test_paired_comparison_by_split(everything):
+    [board] = [b for b in read_bench(everything) if b.name == "table1"]
+    gap, p, pairs = compare(board, "gpatcher", "mlp", "texas")
+    assert gap == pytest.approx(0.15, abs=0.01)
+    assert p < 1e-4
+    assert pairs == 5
+    assert compare(board, "gpatcher", "gat", "texas") is None
+
+
+def test_only_the_latest_configuration_is_shown(tmp_path):
+    old = [record("table1", "texas", "gcn", k, 0.5) for k in range(3)]
+    new = [{**record("table1", "texas", "gcn", k, 0.6), "job": f"new {k}", "config_hash": "bbbb"} for k in range(2)]
+    [board] = read_bench(write(tmp_path, old + new))
+    cell = board.cell("gcn", "texas")
+    assert (cell.count, cell.mean) == (2, pytest.approx(0.6))
+    assert "3 runs with configurations that were replaced" in " ".join(verdict([board]))
+
+
+def test_a_job_that_failed_and_then_ended_counts_once(tmp_path):
+    failed = record("table1", "texas", "gcn", 0, None, error="x")
+    [board] = read_bench(write(tmp_path, [failed, record("table1", "texas", "gcn", 0, 0.6)]))
+    assert board.failures == []
+    assert board.cell("gcn", "texas").count == 1
+
+
+def test_markdown_csv_and_latex(everything):
+    boards = read_bench(everything)
+    text = markdown(boards)
+    line = next(line for line in text.splitlines() if line.startswith("| GPatcher |"))
+    cells = [c.strip() for c in line.split("|")[1:-1]]
+    assert cells[1].startswith("85.")
+    assert cells[1].endswith("(85.0)")
+    assert cells[2] == "not run (71.5)"
+    assert "Chameleon †" in text
+    assert "| runs | 5 |" in text
+
+    rows = list(csv.DictReader(io.StringIO(csv_text(boards))))
+    [row] = [r for r in rows if (r["preset"], r["model"], r["dataset"]) == ("table1", "mlp", "texas")]
+    assert (row["runs"], row["metric"], row["leaky"], row["paper_mean"]) == ("5", "accuracy", "False", "74.4")
+    assert float(row["low"]) < float(row["mean"]) < float(row["high"])
+    assert float(row["difference"]) == pytest.approx(float(row["mean"]) - 74.4, abs=1e-3)
+    assert float(row["p_against_gpatcher"]) < 0.05
+    [row] = [r for r in rows if (r["preset"], r["model"], r["dataset"]) == ("table1", "mlp", "pubmed")]
+    assert (row["runs"], row["mean"]) == ("0", "")
+
+    tex = latex(boards)
+    assert r"\textbf{8" in tex
+    assert r"Chameleon$^\dagger$" in tex
+    assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}")
+    body = tex.split(r"\midrule")[1]
+    assert all(line.count("&") == 9 for line in body.strip().splitlines())
+
+
+def test_folders_below_and_records_of_others(tmp_path):
+    write(tmp_path / "a", [record("table1", "texas", "gcn", 0, 0.6)])
+    write(tmp_path / "b", [{"dataset": "Texas", "model": "gpatcher", "config_hash": "x"}])
+    [board] = read_bench(tmp_path)
+    assert list(board.runs) == [("gcn", "texas")]
+    with pytest.raises(InputError, match="no records of 'gpatcher bench'"):
+        read_bench(tmp_path / "b")
+    with pytest.raises(InputError, match="presets that are not there: nonsense"):
+        read_bench(write(tmp_path / "c", [record("nonsense", "texas", "gcn", 0, 0.6)]))
+
+
+def test_a_single_run_makes_a_page(tmp_path):
+    folder = write(tmp_path, [record("honest", "minesweeper", "gcn", 0, 0.9, metric="roc_auc")])
+    text = write_bench(read_bench(folder), tmp_path / "p.html").read_text()
+    assert "Minesweeper (AUC)" in text
+    assert "too few cells" in text
+
+
+def test_the_report_never_loads_torch(everything, tmp_path):
+    import subprocess
+
+    code = (
+        "import sys; from pathlib import Path; from gpatcher.report.bench import read_bench, write_bench\n"
+        "write_bench(read_bench(Path(sys.argv[1])), sys.argv[2]); sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, everything, tmp_path / "p.html"], check=False)
+    assert done.returncode == 0
