@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -115,6 +116,15 @@ def test_the_local_engine_does_not_load_ray():
         "list(gpatcher.engine.LocalEngine().map(abs, [1]))\nsys.exit('ray' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_address_where_nobody_answers_is_named():
+    pytest.importorskip("ray")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        free = f"127.0.0.1:{server.getsockname()[1]}"
+    for address in (free, "127.0.0.1:99999"):
+        with pytest.raises(InputError, match=f"no Ray cluster answers at '{address}'.*ray start --head"):
+            list(RayEngine(address).map(square, [1]))
 
 
 # ------------------------------------------------------------------------------------------ a real cluster

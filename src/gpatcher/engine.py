@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -20,6 +21,7 @@ Result = TypeVar("Result")
 _AHEAD = 2  # items handed out per worker, so that none waits for the next
 _RETRIES = 10  # times that a piece of work is begun anew where its machine was lost
 _STORE_BYTES = 1 << 28
+_PATIENCE = 10.0  # seconds for a cluster to answer
 
 
 class Engine(Protocol):
@@ -125,9 +127,13 @@ class RayEngine:
             # twice what is shared: results pass through the store too
             ray.init("local", include_dashboard=False, object_store_memory=2 * nbytes + _STORE_BYTES, **quiet)
             return
+        host, _, port = self.address.rpartition(":")
         try:
+            if "/" not in host and port.isdecimal():
+                # ask before Ray does, which would try for minutes
+                socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
             ray.init(self.address, **quiet)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, OverflowError, RuntimeError, ValueError) as error:
             raise InputError(
                 f"no Ray cluster answers at {self.address!r} ({next(iter(str(error).splitlines()), '')}); "
                 "start one with 'ray start --head', or leave the address out for one of this machine's own"
