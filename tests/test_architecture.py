@@ -24,6 +24,7 @@ STAGES = [
     ["gpatcher.model"],
     ["gpatcher.training"],
     ["gpatcher.records", "gpatcher.presets"],
+    ["gpatcher.calibration", "gpatcher.explain"],
     ["gpatcher.estimator"],
     ["gpatcher.report"],
     ["gpatcher.bench"],

@@ -18,7 +18,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from gpatcher import __version__
+from gpatcher.calibration import Calibration, calibrate
 from gpatcher.data.splits import stratified_split
+from gpatcher.explain import Explanation, explain_nodes
 from gpatcher.features import FeatureTable, node_features
 from gpatcher.filters import LearnableFilter, ppr_response, response
 from gpatcher.graph import FloatArray, Graph, InputError, IntArray, Split, some
@@ -104,6 +106,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     split_ : the split used
     result_ : figures of the training run
     patches_ : the patches of all nodes
+    calibration_ : what the validation nodes taught about the probabilities
 
     Examples
     --------
@@ -224,6 +227,8 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_ = np.array(graph.classes)
         self.fingerprint_ = graph.fingerprint
         self._remember(graph, prepared)
+        known = self.split_.val[graph.labels()[self.split_.val] >= 0]
+        self.calibration_: Calibration = calibrate(self._logits(known), graph.labels()[known], self.seed)
         return self
 
     def _choose(self, graph: Graph, split: Split | int | None) -> Split:
@@ -292,13 +297,29 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # ---- using
 
-    def predict_proba(self, graph: Graph | None = None, nodes: Any = None) -> FloatArray:
-        """Return the probability of each class, shape (len(nodes), C); by default for all nodes of the graph."""
+    def predict_proba(self, graph: Graph | None = None, nodes: Any = None, *, calibrated: bool = True) -> FloatArray:
+        """Return the probability of each class, shape (len(nodes), C); by default for all nodes of the graph.
+
+        ``calibrated=False`` gives the model's own softmax, before temperature scaling.
+        """
+        logits = self.decision_function(graph, nodes)
+        return self.calibration_.probability(logits) if calibrated else torch.from_numpy(logits).softmax(1).numpy()
+
+    def predict_sets(self, graph: Graph | None = None, nodes: Any = None, *, level: float = 0.9) -> npt.NDArray[Any]:
+        """Return the classes that hold the true one with probability ``level``, as a mask (len(nodes), C).
+
+        See `Calibration.sets` for what that rests on.
+        """
+        return self.calibration_.sets(self.decision_function(graph, nodes), level)
+
+    def decision_function(self, graph: Graph | None = None, nodes: Any = None) -> FloatArray:
+        """Return the logits, shape (len(nodes), C)."""
         check_is_fitted(self)
         graph = self._known(graph)
-        ids = np.arange(graph.n) if nodes is None else _ids(nodes, graph)
-        logits = predict_logits(self.model_, self._prepared.x, ids, self.batch_size or 4096)
-        return logits.softmax(1).numpy()
+        return self._logits(np.arange(graph.n) if nodes is None else _ids(nodes, graph))
+
+    def _logits(self, ids: IntArray) -> FloatArray:
+        return predict_logits(self.model_, self._prepared.x, ids, self.batch_size or 4096).numpy()
 
     def predict(self, graph: Graph | None = None, nodes: Any = None) -> npt.NDArray[Any]:
         """Return the name of the most probable class of each node."""
@@ -315,6 +336,18 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not ids.size:
             raise InputError("none of these nodes has a label to compare with")
         return float((self.predict_proba(graph, ids).argmax(1) == graph.labels()[ids]).mean())
+
+    def explain(self, node: int, graph: Graph | None = None) -> Explanation:
+        """Return the node's patch and what each member adds to the decision."""
+        return self.explain_nodes([node], graph)[0]
+
+    def explain_nodes(self, nodes: Any, graph: Graph | None = None) -> list[Explanation]:
+        """Explain several nodes, which shares most of the work."""
+        check_is_fitted(self)
+        graph = self._known(graph)
+        names = [str(c) for c in self.classes_]
+        temperature = self.calibration_.temperature
+        return explain_nodes(self.model_, self._prepared.x, graph, self.split_, names, _ids(nodes, graph), temperature)
 
     def _known(self, graph: Graph | None) -> Graph:
         """Return the graph, made ready for this model; a saved model must be given it once."""
@@ -383,6 +416,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         state |= {
             f"split.{part}": torch.as_tensor(getattr(self.split_, part).copy()) for part in ("train", "val", "test")
         }
+        state["calibration.scores"] = torch.as_tensor(self.calibration_.scores)
         safetensors.torch.save_file(state, folder / "model.safetensors")
         about = {
             "format": _FORMAT,
@@ -392,6 +426,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "classes": [str(c) for c in self.classes_],
             "fingerprint": self.fingerprint_,
             "features": int(self._prepared.x.shape[1]),
+            "calibration": self.calibration_.to_dict(),
             "source": source,
         }
         (folder / "model.json").write_text(json.dumps(about, indent=1) + "\n")
@@ -412,6 +447,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             model.split_ = Split(*(state.pop(f"split.{part}").numpy() for part in ("train", "val", "test")))
             model.classes_ = np.array(about["classes"])
             model.fingerprint_ = about["fingerprint"]
+            model.calibration_ = Calibration(**about["calibration"], scores=state.pop("calibration.scores").numpy())
         except (TypeError, KeyError) as error:
             raise InputError(f"{folder} does not hold a whole model of this version ({error}); train again") from None
         model._state = state

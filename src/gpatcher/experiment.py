@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -152,12 +153,35 @@ def write_filter_page(classifier: GPatcherClassifier, graph: Graph, path: Path) 
     )
 
 
-def prediction_columns(classifier: GPatcherClassifier, graph: Graph) -> dict[str, npt.NDArray[Any]]:
-    """Return id, predicted class, a probability per class, confidence and whether a node was trained on."""
-    probability = classifier.predict_proba(graph)
+def prediction_columns(
+    classifier: GPatcherClassifier, graph: Graph, conformal: float | None = None
+) -> dict[str, npt.NDArray[Any]]:
+    """Return id, predicted class, a probability per class, confidence and whether a node was trained on.
+
+    With a ``conformal`` level also ``set``: the classes that hold the true one so often, as a JSON list of names.
+    """
+    logits = classifier.decision_function(graph)
+    probability = classifier.calibration_.probability(logits)
     trained = np.zeros(graph.n, dtype=bool)
     trained[classifier.split_.train] = True
     ids = np.arange(graph.n) if graph.node_ids is None else graph.node_ids
-    columns = {"id": ids, "predicted": classifier.classes_[probability.argmax(1)]}
-    columns |= {f"probability_{name}": probability[:, c] for c, name in enumerate(classifier.classes_)}
-    return {**columns, "confidence": probability.max(1), "in_training": trained}
+    names = classifier.classes_
+    columns = {"id": ids, "predicted": names[probability.argmax(1)]}
+    columns |= {f"probability_{name}": probability[:, c] for c, name in enumerate(names)}
+    columns |= {"confidence": probability.max(1), "in_training": trained}
+    if conformal is not None:
+        inside = classifier.calibration_.sets(logits, conformal)
+        # few sets differ: each is written out once
+        kinds, kind = np.unique(inside, axis=0, return_inverse=True)
+        written = [json.dumps([str(name) for name in names[one]], ensure_ascii=False) for one in kinds]
+        columns["set"] = np.array(written)[kind]
+    return columns
+
+
+def conformal_coverage(classifier: GPatcherClassifier, graph: Graph, level: float) -> tuple[float, float, int] | None:
+    """Return how often the conformal sets of test nodes hold the label, their mean size, and the number of nodes."""
+    known = classifier.split_.test[graph.labels()[classifier.split_.test] >= 0]
+    if not known.size:
+        return None
+    inside = classifier.predict_sets(graph, known, level=level)
+    return float(inside[np.arange(known.size), graph.labels()[known]].mean()), float(inside.sum(1).mean()), known.size

@@ -13,12 +13,14 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from gpatcher.estimator import GPatcherClassifier
     from gpatcher.graph import Graph
 
 SOURCE_HELP = (
     "A data set ('gpatcher datasets' lists them) or a generator: csbm:phi=-0.5,n=5000, board, colouring, "
     "rmat:n=300000,m=3000000,seed=3."
 )
+RunFolder = Annotated[Path, typer.Argument(help="The folder that 'gpatcher fit' wrote.")]
 Root = Annotated[
     Path | None, typer.Option(help="Folder of the data sets. Default: $GPATCHER_DATA, else a cache folder.")
 ]
@@ -87,3 +89,15 @@ def load_origin(origin: dict[str, str | None], root: Path | None) -> Graph:
             return load_graph(str(origin["name"]), root)
         tables = dict(origin)
         return read_tables(tables.pop("nodes"), str(tables.pop("edges")), **tables)  # type: ignore[arg-type]
+
+
+def load_run(folder: Path, root: Path | None) -> tuple[GPatcherClassifier, Graph]:
+    """Load the model that `gpatcher fit` left in a folder, and the graph it was trained on."""
+    from gpatcher.estimator import GPatcherClassifier, read_about
+    from gpatcher.graph import InputError
+
+    about = read_about(folder)
+    if not about.get("source"):
+        raise InputError(f"{folder} does not say which graph it belongs to; use it from Python with the graph at hand")
+    graph = load_origin(about["source"], root)
+    return GPatcherClassifier.load(folder, graph), graph

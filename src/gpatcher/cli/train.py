@@ -13,6 +13,7 @@ from gpatcher.cli.common import (
     Label,
     Nodes,
     Root,
+    RunFolder,
     SourceArgument,
     SourceColumn,
     TargetColumn,
@@ -20,6 +21,7 @@ from gpatcher.cli.common import (
     console,
     graph_origin,
     load_origin,
+    load_run,
 )
 
 
@@ -128,21 +130,26 @@ def fit(
 
 
 def predict(
-    folder: Annotated[Path, typer.Argument(help="The folder that 'gpatcher fit' wrote.")],
+    folder: RunFolder,
     out: Annotated[Path, typer.Option(help="Where to write, .parquet or .csv.")] = Path("predictions.parquet"),
+    conformal: Annotated[
+        float | None, typer.Option(help="Also a column 'set': classes that hold the true one so often, e.g. 0.9.")
+    ] = None,
     root: Root = None,
 ) -> None:
-    """Write a class and probabilities for every node of the graph that a model was trained on."""
+    """Write a class and calibrated probabilities for every node of the graph that a model was trained on."""
     from gpatcher.data.tables import write_table
-    from gpatcher.estimator import GPatcherClassifier, read_about
-    from gpatcher.experiment import prediction_columns
-    from gpatcher.graph import InputError
+    from gpatcher.experiment import conformal_coverage, prediction_columns
 
-    about = read_about(folder)
-    if not about.get("source"):
-        raise InputError(f"{folder} does not say which graph it belongs to; predict from Python with the graph at hand")
-    graph = load_origin(about["source"], root)
-    classifier = GPatcherClassifier.load(folder, graph)
-    columns = prediction_columns(classifier, graph)
+    classifier, graph = load_run(folder, root)
+    columns = prediction_columns(classifier, graph, conformal)
     write_table(columns, out)
     console().print(f"{graph.n:,} rows in {out}")
+    measured = None if conformal is None else conformal_coverage(classifier, graph, conformal)
+    if measured is not None:
+        share, size, count = measured
+        console().print(
+            f"Sets at level {conformal}: {size:.2f} classes on average; they hold the label of {share:.1%} of "
+            f"{count:,} test nodes",
+            soft_wrap=True,
+        )

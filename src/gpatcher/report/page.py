@@ -62,6 +62,7 @@ class Notes:
 
     title: str
     lines: Sequence[str]
+    wide: bool = False
 
 
 def write_page(path: str | Path, title: str, subtitle: str, parts: Sequence[Figure | Table | Notes]) -> Path:
