@@ -55,6 +55,13 @@ class FeatureTable:
             x = torch.from_numpy(np.array(part, dtype=np.float32)).to(self.device)
         return F.dropout(x, dropout) @ weight
 
+    def rows(self, ids: Tensor) -> Tensor:
+        """Return rows of the table as they are, dense; shape (len(ids), d)."""
+        if self._tensor is not None:
+            return self._tensor[ids]
+        part = self._sparse[ids.cpu().numpy()].toarray() if self._sparse is not None else self._dense[ids.cpu().numpy()]
+        return torch.from_numpy(np.array(part, dtype=np.float32)).to(self.device)
+
 
 class _SparseRows:
     """A constant sparse matrix and its transpose, so that the gradient of S · w is one more sparse product."""

@@ -55,5 +55,5 @@ def _top(
     pass
 
 
-for command in (explore.datasets, explore.diagnose, train.fit, train.predict, explain.explain):
+for command in (explore.datasets, explore.diagnose, train.fit, train.predict, explain.explain, explain.export):
     app.command()(command)

@@ -44,3 +44,17 @@ def explain(
     screen.print(table)
     if out is not None:
         screen.print(f"The page is in {out}")
+
+
+def export(
+    folder: RunFolder,
+    out: Annotated[Path, typer.Option(help="Where to write, e.g. model.onnx.")] = Path("model.onnx"),
+    root: Root = None,
+) -> None:
+    """Write the trained model as ONNX and check with onnxruntime that its outputs agree."""
+    from gpatcher.export import export_onnx
+
+    classifier, _ = load_run(folder, root)
+    largest = export_onnx(classifier, out)
+    size = out.stat().st_size / 1e6
+    console().print(f"{out}: {size:.1f} MB, largest difference of an output {largest:.1g}")
