@@ -27,7 +27,7 @@ STAGES = [
     ["gpatcher.records", "gpatcher.presets"],
     ["gpatcher.calibration", "gpatcher.explain"],
     ["gpatcher.estimator"],
-    ["gpatcher.export"],
+    ["gpatcher.export", "gpatcher.review"],
     ["gpatcher.report"],
     ["gpatcher.bench"],
     ["gpatcher.experiment"],

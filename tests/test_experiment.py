@@ -108,14 +108,15 @@ def test_the_model_that_validated_best_is_kept(several, tmp_path):
     assert kept.split_.hash == best["split_hash"]
     assert kept.score() == best["test_accuracy"]
     assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "filter.html",
         "model.json",
         "model.safetensors",
         "records.jsonl",
+        "report.html",
     ]
-    page = (tmp_path / "filter.html").read_text()
-    assert "what the filter learned" in page
-    assert f"epoch {best['best_epoch']}" in page
+    page = (tmp_path / "report.html").read_text()
+    assert "how far to trust this model" in page
+    assert f"epoch {best['best_epoch']} (dotted)" in page
+    assert f"Accuracy {best['test_accuracy']:.1%} on" in page
     assert json.loads((tmp_path / "model.json").read_text())["source"] == {"name": "here"}
 
 

@@ -106,6 +106,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     split_ : the split used
     result_ : figures of the training run
     patches_ : the patches of all nodes
+    features_ : the features of all nodes, as the model sees them
     calibration_ : what the validation nodes taught about the probabilities
 
     Examples
@@ -386,6 +387,13 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(source, SpectralPatches):
             return source.patches()
         return Patches(source.index.numpy(), source.score.numpy())
+
+    @property
+    def features_(self) -> FeatureTable:
+        """The table of features that the model sees."""
+        check_is_fitted(self)
+        self._known(None)
+        return self._prepared.x
 
     def filter_response(self, points: int = 201) -> FilterResponse:
         """Return λ over [-1, 1] and the response g(λ) of the filter there, learned and at the start."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
+from gpatcher.bench.baselines import GCN, MLP
+from gpatcher.calibration import reliability
 from gpatcher.estimator import GPatcherClassifier
 from gpatcher.graph import Graph, InputError
 from gpatcher.records import Record, append_record, config_hash, peak_rss_mb, read_records, versions
+from gpatcher.report.run import write_run
+from gpatcher.review import LARGE, Rival, judged_nodes, review
+from gpatcher.training import TrainConfig, fit, predict_logits
 
 _SEEDS = 10  # runs of `--splits all` where the data have one split
 
@@ -48,6 +55,7 @@ def run_splits(
     device: str = "cpu",
     origin: dict[str, str | None] | None = None,
     resume: bool = False,
+    compare: bool = True,
     progress: Callable[[int, int, int, int, dict[str, float]], None] | None = None,
 ) -> list[Record]:
     """Train one model per split, append a record for each, keep the one that validated best.
@@ -55,7 +63,8 @@ def run_splits(
     Parameters
     ----------
     parameters : of `GPatcherClassifier`
-    out : folder for records.jsonl, model.json, model.safetensors and filter.html
+    out : folder for records.jsonl, model.json, model.safetensors and report.html, the page of the kept model
+    compare : train MLP and GCN on the split of the kept model, for the page
     resume : skip runs that are in records.jsonl with the same configuration, and go on from a checkpoint
     progress : called with run, runs, epoch, most epochs and the figures of the epoch
     """
@@ -74,6 +83,8 @@ def run_splits(
     done: list[Record] = []
     prepared = None
     best = -1.0
+    kept: GPatcherClassifier | None = None
+    page = out / "report.html"
     for number, (split, run_seed) in enumerate(runs, 1):
         if (split, run_seed) in finished:
             done.append(finished[split, run_seed])
@@ -107,6 +118,7 @@ def run_splits(
             "extract_seconds": round(prepared.seconds, 3),
             "peak_rss_mb": peak_rss_mb(),
             "split_hash": classifier.split_.hash,
+            "calibration": calibration_figures(classifier, graph),
             "directed_input": graph.is_directed,
             "config_hash": key,
             "config": config,
@@ -116,41 +128,44 @@ def run_splits(
         if result.val_accuracy > best:
             best = result.val_accuracy
             classifier.save(out, source=origin)
-            write_filter_page(classifier, graph, out / "filter.html")
+            kept = copy.copy(classifier)  # fitting anew gives the classifier a new model, and leaves this one its own
         append_record(path, record)
         place.unlink(missing_ok=True)
         done.append(record)
+    if kept is None and not page.exists():  # all runs were finished, but a kill came before the page
+        kept = GPatcherClassifier.load(out, graph)
+    if kept is not None:
+        write_report(kept, graph, page, compare)
     return done
 
 
-def write_filter_page(classifier: GPatcherClassifier, graph: Graph, path: Path) -> None:
-    """Write a page with the response of the filter and the course of the training."""
-    import plotly.graph_objects as go
+def write_report(classifier: GPatcherClassifier, graph: Graph, path: Path, compare: bool = True) -> None:
+    """Write the page of a trained model: how well it did beside MLP and GCN, what it learned, why, and the graph."""
+    left_out = []
+    rivals: list[Rival] = []
+    if not compare:
+        left_out.append("MLP and GCN were not trained (--no-compare).")
+    elif graph.n > LARGE:
+        left_out.append(f"MLP and GCN are not trained beside it on more than {LARGE:,} nodes.")
+    else:
+        rivals = train_rivals(classifier, graph)
+    write_run(review(classifier, graph, rivals, left_out), path)
 
-    from gpatcher.report.page import Figure, write_page
 
-    history = classifier.result_.history
-    course = go.Figure()
-    epochs = list(range(1, len(history) + 1))
-    for name, label in (("train_loss", "training loss"), ("val_loss", "validation loss")):
-        course.add_scatter(x=epochs, y=[h[name] for h in history], name=label)
-    course.update_xaxes(title="epoch")
-    course.update_yaxes(title="loss")
-    result = classifier.result_
-    test = "" if result.test_accuracy is None else f", test {result.test_accuracy:.1%}"
-    write_page(
-        path,
-        f"{graph.name}: what the filter learned",
-        f"extractor {classifier.extractor}; accuracy: validation {result.val_accuracy:.1%}{test}",
-        [
-            Figure(
-                "Response of the filter",
-                "How strongly each frequency counts when nodes are ranked for a patch.",
-                classifier.filter_response().plot(),
-            ),
-            Figure("Training", f"The weights of epoch {result.best_epoch} were kept.", course),
-        ],
-    )
+def train_rivals(classifier: GPatcherClassifier, graph: Graph) -> list[Rival]:
+    """Train MLP and GCN on the split and features of a fitted model, with its training settings."""
+    settings = {name: getattr(classifier, name) for name in TrainConfig.__dataclass_fields__}
+    config = TrainConfig(**{**settings, "batch_size": None})
+    x = classifier.features_
+    ids = judged_nodes(classifier, graph)[1]
+    rivals = []
+    for name, kind in (("MLP", MLP), ("GCN", GCN)):
+        torch.manual_seed(classifier.seed)
+        model = kind(graph, x.shape[1], hidden=classifier.hidden, dropout=classifier.dropout).to(x.device)
+        result = fit(model, x, graph.labels(), classifier.split_, config, seed=classifier.seed)
+        predicted = predict_logits(model, x, ids).argmax(1).numpy()
+        rivals.append(Rival(name, predicted, result.val_accuracy, result.test_accuracy, result.seconds))
+    return rivals
 
 
 def prediction_columns(
@@ -176,6 +191,22 @@ def prediction_columns(
         written = [json.dumps([str(name) for name in names[one]], ensure_ascii=False) for one in kinds]
         columns["set"] = np.array(written)[kind]
     return columns
+
+
+def calibration_figures(classifier: GPatcherClassifier, graph: Graph) -> dict[str, float | None]:
+    """Return the temperature and the expected calibration error before and after it, on validation and on test."""
+    known = classifier.split_.test[graph.labels()[classifier.split_.test] >= 0]
+    test: list[float | None] = [None, None]
+    if known.size:
+        raw = classifier.predict_proba(graph, known, calibrated=False)
+        test = [reliability(p, graph.labels()[known]).error for p in (raw, classifier.predict_proba(graph, known))]
+    return {
+        "temperature": classifier.calibration_.temperature,
+        "val_error_before": classifier.calibration_.error_before,
+        "val_error_after": classifier.calibration_.error_after,
+        "test_error_before": test[0],
+        "test_error_after": test[1],
+    }
 
 
 def conformal_coverage(classifier: GPatcherClassifier, graph: Graph, level: float) -> tuple[float, float, int] | None:

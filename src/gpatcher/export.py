@@ -69,9 +69,8 @@ def export_onnx(classifier: GPatcherClassifier, path: str | Path) -> float:
     path = Path(path)
     if not path.absolute().parent.is_dir():
         raise InputError(f"{path.parent} is not a folder; make it first or choose another place for {path.name}")
-    classifier._known(None)
-    served = ServedPatches(classifier.model_, classifier.calibration_.temperature).eval()
     inputs = _examples(classifier)
+    served = ServedPatches(classifier.model_, classifier.calibration_.temperature).eval()
     batch = torch.export.Dim("nodes")
     with _quiet():
         program = torch.onnx.export(
@@ -113,16 +112,16 @@ def export_onnx(classifier: GPatcherClassifier, path: str | Path) -> float:
 
 def serving_inputs(classifier: GPatcherClassifier, nodes: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Return x, score and there of these nodes of the graph, as the exported model takes them."""
-    classifier._known(None)
+    x = classifier.features_
     with torch.no_grad():
         index, score = classifier.model_.patches(torch.as_tensor(np.array(nodes)))
-    rows = classifier._prepared.x.rows(index.clamp_min(0).flatten()).reshape(*index.shape, -1)
+    rows = x.rows(index.clamp_min(0).flatten()).reshape(*index.shape, -1)
     there = (index >= 0).to(score.dtype)
     return rows * there[..., None], score, there
 
 
 def _examples(classifier: GPatcherClassifier) -> tuple[Tensor, Tensor, Tensor]:
-    n, width = classifier._prepared.x.shape
+    n, width = classifier.features_.shape
     fitting = max(2, _ELEMENTS // (classifier.patch_size * width))
     nodes = np.random.default_rng(0).choice(n, min(n, _CHECKED, fitting), replace=False)
     return serving_inputs(classifier, nodes)

@@ -54,6 +54,7 @@ def fit(
     memory: Annotated[
         float | None, typer.Option(help="GiB that eigenvectors may take. Default: half of the free.")
     ] = None,
+    compare: Annotated[bool, typer.Option(help="Train MLP and GCN on the same split, for the page.")] = True,
     resume: Annotated[
         bool, typer.Option("--resume", help="Skip finished runs and go on with an interrupted one.")
     ] = False,
@@ -66,7 +67,7 @@ def fit(
     weight: Weight = None,
     root: Root = None,
 ) -> None:
-    """Train, score and save: records.jsonl, a model and a page with the learned filter."""
+    """Train, score and save: records.jsonl, a model and a page that shows how far to trust it."""
     from gpatcher.experiment import run_splits
     from gpatcher.presets import parameters
 
@@ -110,6 +111,7 @@ def fit(
             device=device,
             origin=origin,
             resume=resume,
+            compare=compare,
             progress=show,
         )
 
@@ -126,7 +128,7 @@ def fit(
     scored = [record["test_accuracy"] for record in done if record["test_accuracy"] is not None]
     if scored:
         screen.print(f"Test accuracy: {summarise(scored)}", style="bold")
-    screen.print(f"Records, model and the page of the filter: {out}/records.jsonl, model.safetensors, filter.html")
+    screen.print(f"Records, model and the page to look at: {out}/records.jsonl, model.safetensors, report.html")
 
 
 def predict(
