@@ -1,6 +1,3 @@
-import shutil
-from pathlib import Path
-
 import pytest
 
 from gpatcher.data import load_dataset
@@ -9,43 +6,6 @@ from gpatcher.diagnosis import diagnose
 from gpatcher.graph import Graph, InputError
 from gpatcher.report.diagnosis import write_diagnosis
 from gpatcher.report.page import Notes, write_page
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-
-@pytest.fixture(scope="session")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-def open_page(browser, path):
-    """Open a page offline; return it with the requests it made and the errors it met."""
-    context = browser.new_context(offline=True, viewport={"width": 1180, "height": 900})
-    page = context.new_page()
-    requests, errors = [], []
-    page.on("request", lambda r: requests.append(r.url))
-    page.on("pageerror", lambda e: errors.append(str(e)))
-    page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
-    page.goto(Path(path).resolve().as_uri())
-    page.wait_for_selector(".figure .main-svg")
-    return page, [r for r in requests if not r.startswith(("file:", "data:", "blob:"))], errors
-
 
 PLOTS = [
     "Heterophily of the nodes",
@@ -57,9 +17,9 @@ PLOTS = [
 
 
 @pytest.mark.browser
-def test_diagnosis_page_in_a_browser(browser, tmp_path):
+def test_diagnosis_page_in_a_browser(open_page, tmp_path):
     path = write_diagnosis(diagnose(csbm(phi=-0.8, n=300, features=8)), tmp_path / "r.html")
-    page, requests, errors = open_page(browser, path)
+    page, requests, errors = open_page(path)
     assert requests == []
     assert errors == []
     headings = page.locator("section.figure h2").all_inner_texts()
@@ -77,9 +37,9 @@ def test_diagnosis_page_in_a_browser(browser, tmp_path):
 
 
 @pytest.mark.browser
-def test_diagnosis_page_of_a_real_graph(browser, tmp_path, data_root):
+def test_diagnosis_page_of_a_real_graph(open_page, tmp_path, data_root):
     path = write_diagnosis(diagnose(load_dataset("squirrel", data_root)), tmp_path / "r.html")
-    page, requests, errors = open_page(browser, path)
+    page, requests, errors = open_page(path)
     assert (requests, errors) == ([], [])
     assert page.locator("h1").inner_text() == "Diagnosis of Squirrel"
     assert "39.8%" in page.locator("main").inner_text()
