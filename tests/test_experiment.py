@@ -260,6 +260,20 @@ def test_a_kill_between_record_and_model_leaves_no_folder_without_a_model(graph,
     assert GPatcherClassifier.load(tmp_path, graph).predict().shape == (80,)
 
 
+def test_a_kill_before_the_page_leaves_no_folder_without_one(graph, tmp_path):
+    run_splits(graph, "fast", QUICK, tmp_path)
+    (tmp_path / "report.html").unlink()
+    run_splits(graph, "fast", QUICK, tmp_path, resume=True)
+    page = (tmp_path / "report.html").read_text()
+    assert "from a saved model" in page
+    assert "Learning curve" not in page
+
+
+def test_the_page_may_leave_out_the_rivals(graph, tmp_path):
+    run_splits(graph, "fast", QUICK, tmp_path, compare=False)
+    assert "Against MLP and GCN" not in (tmp_path / "report.html").read_text()
+
+
 def test_a_cut_record_is_made_again_and_kept(several, tmp_path):
     run_splits(several, "fast", QUICK, tmp_path, splits="0,1")
     path = tmp_path / "records.jsonl"

@@ -305,7 +305,7 @@ def explain_nodes(
         label = -1 if graph.y is None else graph.y[v]
         return {
             "node": int(v),
-            "id": int(v) if graph.node_ids is None else np.asarray(graph.node_ids)[v].item(),
+            "id": int(v) if graph.node_ids is None else graph.node_ids[v : v + 1].tolist()[0],
             "label": str(classes[label]) if label >= 0 else None,
             "part": str(parts[v]),
         }

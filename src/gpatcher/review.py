@@ -63,7 +63,7 @@ class Review:
 
     Parameters
     ----------
-    name, model, extractor, patch_size, parameters : of graph and model
+    name, model, extractor, patch_size, structure, parameters : of graph and model
     part : the judged nodes: test, or validation where no test node has a label
     split_sizes : nodes in train, validation and test
     accuracy, balanced_accuracy, macro_f1, val_accuracy : of the judged nodes, the last of validation
@@ -84,6 +84,7 @@ class Review:
     model: str
     extractor: str
     patch_size: int
+    structure: bool
     parameters: int
     part: str
     split_sizes: tuple[int, int, int]
@@ -158,6 +159,7 @@ def review(
         model=model,
         extractor=classifier.extractor,
         patch_size=classifier.patch_size,
+        structure=classifier.structure,
         parameters=sum(p.numel() for p in classifier.model_.parameters()),
         part=part,
         split_sizes=classifier.split_.sizes,
@@ -221,7 +223,7 @@ def _by_heterophily(node: FloatArray, y: IntArray, everyone: dict[str, IntArray]
 
 
 def _by_degree(degree: IntArray, y: IntArray, everyone: dict[str, IntArray]) -> Groups:
-    """Group by powers of two: 0, 1, 2 to 3, 4 to 7, …"""
-    power = np.where(degree > 0, np.floor(np.log2(np.maximum(degree, 1))).astype(int) + 1, 0)
-    names = ["0", "1"] + [f"{2**k:,} to {2 ** (k + 1) - 1:,}" for k in range(1, int(power.max()) + 1)]
-    return _groups(power, names, y, everyone)
+    """Group by powers of four: 0, 1 to 3, 4 to 15, … and 1,024 or more."""
+    borders = 4 ** np.arange(6)
+    names = ["0"] + [f"{b:,} to {4 * b - 1:,}" for b in borders[:-1]] + [f"{borders[-1]:,} or more"]
+    return _groups(np.searchsorted(borders, degree, side="right"), names, y, everyone)

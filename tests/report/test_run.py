@@ -119,7 +119,7 @@ def test_the_words_are_the_figures(graph, fitted):
     assert "MLP" not in text
     rough = replace(found, before=found.after, after=found.before)
     worse = found if found.after.error > found.before.error else rough
-    assert "prefer the raw probabilities" in " ".join(in_short(worse))
+    assert "did not lower the error" in " ".join(in_short(worse))
 
 
 def test_what_is_left_out_is_said(graph, fitted, tmp_path):

@@ -74,7 +74,9 @@ def in_short(found: Review) -> list[str]:
         f"{100 * after:.1f} after temperature scaling (T = {t:.2f}, from {found.calibration.nodes:,} validation nodes)."
     )
     if after > before:
-        lines.append("Scaling made it worse on these nodes: prefer the raw probabilities, or validate on more nodes.")
+        lines.append(
+            "On these nodes scaling did not lower the error; predict_proba(calibrated=False) gives the raw ones."
+        )
     elif found.calibration.nodes < _ROUGH:
         lines.append(f"With fewer than {_ROUGH} validation nodes the temperature is rough.")
     some = np.flatnonzero(found.per_class.support > 0)
@@ -97,7 +99,12 @@ def _rivals(found: Review) -> Table:
     rows += [(r.name, f"{r.val_accuracy:.1%}", f"{_share(r, found):.1%}", f"{r.seconds:.1f}") for r in found.rivals]
     caption = (
         "The same nodes, features, hidden width and training settings for all; MLP and GCN were not tuned for this "
-        "graph. MLP sees no edges: what is gained over it, the graph gave."
+        "graph. "
+    )
+    caption += (
+        "The rows of the adjacency are among the features, so MLP sees the edges too."
+        if found.structure
+        else "MLP sees no edges: what is gained over it, the graph gave."
     )
     columns = ("model", "validation accuracy", f"{found.part} accuracy", "seconds of training")
     return Table("Against MLP and GCN", caption, columns, rows)
@@ -186,7 +193,7 @@ def _groups(title: str, caption: str, axis: str, groups: Groups) -> Figure:
     plot.update_layout(barmode="group", hovermode="x unified")
     plot.update_xaxes(type="category", title=axis)
     plot.update_yaxes(title="accuracy", tickformat=".0%", range=[0, 1.02])
-    return Figure(title, caption, plot, wide=len(names) > 6)
+    return Figure(title, caption, plot)
 
 
 def _coverage(found: Review) -> Table:
