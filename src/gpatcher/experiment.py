@@ -57,6 +57,7 @@ def run_splits(
     resume: bool = False,
     compare: bool = True,
     progress: Callable[[int, int, int, int, dict[str, float]], None] | None = None,
+    stage: Callable[[str], None] | None = None,
 ) -> list[Record]:
     """Train one model per split, append a record for each, keep the one that validated best.
 
@@ -67,6 +68,7 @@ def run_splits(
     compare : train MLP and GCN on the split of the kept model, for the page
     resume : skip runs that are in records.jsonl with the same configuration, and go on from a checkpoint
     progress : called with run, runs, epoch, most epochs and the figures of the epoch
+    stage : called with a few words on what is done after the runs
     """
     try:
         classifier = GPatcherClassifier(**parameters, device=device)
@@ -135,11 +137,17 @@ def run_splits(
     if kept is None and not page.exists():  # all runs were finished, but a kill came before the page
         kept = GPatcherClassifier.load(out, graph)
     if kept is not None:
-        write_report(kept, graph, page, compare)
+        write_report(kept, graph, page, compare, stage)
     return done
 
 
-def write_report(classifier: GPatcherClassifier, graph: Graph, path: Path, compare: bool = True) -> None:
+def write_report(
+    classifier: GPatcherClassifier,
+    graph: Graph,
+    path: Path,
+    compare: bool = True,
+    stage: Callable[[str], None] | None = None,
+) -> None:
     """Write the page of a trained model: how well it did beside MLP and GCN, what it learned, why, and the graph."""
     left_out = []
     rivals: list[Rival] = []
@@ -148,11 +156,15 @@ def write_report(classifier: GPatcherClassifier, graph: Graph, path: Path, compa
     elif graph.n > LARGE:
         left_out.append(f"MLP and GCN are not trained beside it on more than {LARGE:,} nodes.")
     else:
-        rivals = train_rivals(classifier, graph)
+        rivals = train_rivals(classifier, graph, stage)
+    if stage is not None:
+        stage("writing the page")
     write_run(review(classifier, graph, rivals, left_out), path)
 
 
-def train_rivals(classifier: GPatcherClassifier, graph: Graph) -> list[Rival]:
+def train_rivals(
+    classifier: GPatcherClassifier, graph: Graph, stage: Callable[[str], None] | None = None
+) -> list[Rival]:
     """Train MLP and GCN on the split and features of a fitted model, with its training settings."""
     settings = {name: getattr(classifier, name) for name in TrainConfig.__dataclass_fields__}
     config = TrainConfig(**{**settings, "batch_size": None})
@@ -160,6 +172,8 @@ def train_rivals(classifier: GPatcherClassifier, graph: Graph) -> list[Rival]:
     ids = judged_nodes(classifier, graph)[1]
     rivals = []
     for name, kind in (("MLP", MLP), ("GCN", GCN)):
+        if stage is not None:
+            stage(f"training {name} to compare with")
         torch.manual_seed(classifier.seed)
         model = kind(graph, x.shape[1], hidden=classifier.hidden, dropout=classifier.dropout).to(x.device)
         result = fit(model, x, graph.labels(), classifier.split_, config, seed=classifier.seed)

@@ -113,6 +113,7 @@ def fit(
             resume=resume,
             compare=compare,
             progress=show,
+            stage=lambda words: bar.update(task, description=words, total=None, figures=""),
         )
 
     from rich.table import Table
