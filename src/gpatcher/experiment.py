@@ -15,7 +15,7 @@ import torch
 from gpatcher.bench.baselines import GCN, MLP
 from gpatcher.calibration import reliability
 from gpatcher.estimator import GPatcherClassifier
-from gpatcher.graph import Graph, InputError
+from gpatcher.graph import Graph, InputError, IntArray
 from gpatcher.records import Record, append_record, config_hash, peak_rss_mb, read_records, versions
 from gpatcher.report.run import write_run
 from gpatcher.review import LARGE, Rival, judged_nodes, review
@@ -183,17 +183,17 @@ def train_rivals(
 
 
 def prediction_columns(
-    classifier: GPatcherClassifier, graph: Graph, conformal: float | None = None
+    classifier: GPatcherClassifier, graph: Graph, nodes: IntArray | None = None, conformal: float | None = None
 ) -> dict[str, npt.NDArray[Any]]:
     """Return id, predicted class, a probability per class, confidence and whether a node was trained on.
 
     With a ``conformal`` level also ``set``: the classes that hold the true one so often, as a JSON list of names.
     """
-    logits = classifier.decision_function(graph)
+    nodes = np.arange(graph.n) if nodes is None else nodes
+    logits = classifier.decision_function(graph, nodes)
     probability = classifier.calibration_.probability(logits)
-    trained = np.zeros(graph.n, dtype=bool)
-    trained[classifier.split_.train] = True
-    ids = np.arange(graph.n) if graph.node_ids is None else graph.node_ids
+    trained = np.isin(nodes, classifier.split_.train)
+    ids = nodes if graph.node_ids is None else graph.node_ids[nodes]
     names = classifier.classes_
     columns = {"id": ids, "predicted": names[probability.argmax(1)]}
     columns |= {f"probability_{name}": probability[:, c] for c, name in enumerate(names)}

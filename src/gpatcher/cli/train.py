@@ -145,7 +145,7 @@ def predict(
     from gpatcher.experiment import conformal_coverage, prediction_columns
 
     classifier, graph = load_run(folder, root)
-    columns = prediction_columns(classifier, graph, conformal)
+    columns = prediction_columns(classifier, graph, conformal=conformal)
     write_table(columns, out)
     console().print(f"{graph.n:,} rows in {out}")
     measured = None if conformal is None else conformal_coverage(classifier, graph, conformal)
