@@ -14,6 +14,7 @@ ROOT = Path(gpatcher.__file__).parent
 STAGES = [
     ["gpatcher.kernels"],
     ["gpatcher.graph"],
+    ["gpatcher.engine"],
     ["gpatcher.data"],
     ["gpatcher.heterophily"],
     ["gpatcher.spectrum"],
@@ -21,8 +22,9 @@ STAGES = [
     ["gpatcher.diagnosis"],
     ["gpatcher.filters"],
     ["gpatcher.patches", "gpatcher.features"],
-    ["gpatcher.transforms"],
+    ["gpatcher.table", "gpatcher.transforms"],
     ["gpatcher.model"],
+    ["gpatcher.parallel"],
     ["gpatcher.training"],
     ["gpatcher.records", "gpatcher.presets"],
     ["gpatcher.calibration", "gpatcher.explain"],

@@ -90,7 +90,7 @@ def test_the_start_is_a_patch_of_average_nodes(graph, extractor):
     classifier = fitted(graph, extractor, epochs=30)
     model, x = classifier.model_, classifier._prepared.x
     with torch.no_grad():
-        average = model.eval().encode(x, torch.as_tensor(classifier.split_.train.copy())).mean(0)
+        average = model.eval().encode(x.take(torch.as_tensor(classifier.split_.train.copy()))).mean(0)
         for node in (3, 50):
             found = classifier.explain(node)
             index, score = model.patches(torch.tensor([node]))

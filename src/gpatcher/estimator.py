@@ -20,11 +20,13 @@ from sklearn.utils.validation import check_is_fitted
 from gpatcher import __version__
 from gpatcher.calibration import Calibration, calibrate
 from gpatcher.data.splits import stratified_split
+from gpatcher.engine import RayEngine, run_together
 from gpatcher.explain import Explanation, explain_nodes
 from gpatcher.features import FeatureTable, node_features
 from gpatcher.filters import LearnableFilter, ppr_response, response
 from gpatcher.graph import FloatArray, Graph, InputError, IntArray, Split, some
-from gpatcher.model import PATHS, FixedPatches, GPatcher
+from gpatcher.model import PATHS, FixedPatches, GPatcher, TablePatches
+from gpatcher.parallel import Team
 from gpatcher.patches import (
     FIXED,
     LEARNABLE,
@@ -36,10 +38,17 @@ from gpatcher.patches import (
     push_patches,
     spectral_patches,
 )
-from gpatcher.training import FitResult, TrainConfig, fit, predict_logits
+from gpatcher.records import peak_rss_mb
+from gpatcher.table import PatchTable
+from gpatcher.training import FitResult, TrainConfig, fit, predict_logits, train
+
+Source = FixedPatches | TablePatches | SpectralPatches
 
 _FORMAT = "gpatcher-model"
 _FORMAT_VERSION = 1
+_TABLE_BATCH = 4096  # nodes in a step where no batch size is given; the memory may ask for fewer
+_SMALLEST_BATCH = 32
+_PROGRAM = 700 << 20  # the interpreter with all that is imported
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +80,7 @@ class Prepared:
     graph: Graph
     key: tuple[Any, ...]
     x: FeatureTable
-    fixed: Patches | None
+    fixed: Patches | PatchTable | None
     pairs: PairProducts | None
     seconds: float
 
@@ -95,7 +104,8 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     structure : rows of the adjacency as features too
     lr, weight_decay, epochs, patience, stop, batch_size, renew_every, filter_lr, class_weights, average : see
         `TrainConfig`
-    memory : bytes that eigenvectors may take; by default half of what is free
+    memory : bytes that eigenvectors may take, by default half of what is free; with ``ppr``, bytes that the whole
+        run may take: batches of 4096 nodes, where none are given, or as many as it allows (`GPatcher.step_bytes`)
     device : where to train: cpu, cuda, ...
     seed : of weights and dropout
 
@@ -105,6 +115,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     model_ : the fitted `GPatcher`
     split_ : the split used
     result_ : figures of the training run
+    batch_size_ : nodes in a step, None for all at once
     patches_ : the patches of all nodes
     features_ : the features of all nodes, as the model sees them
     calibration_ : what the validation nodes taught about the probabilities
@@ -196,9 +207,12 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         graph: Graph,
         split: Split | int | None = None,
         *,
+        patches: PatchTable | str | Path | None = None,
         prepared: Prepared | None = None,
         progress: Callable[[int, dict[str, float]], None] | None = None,
         checkpoint: Path | None = None,
+        engine: RayEngine | None = None,
+        workers: int | None = None,
     ) -> Self:
         """Train on a graph.
 
@@ -206,21 +220,29 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         split : a `Split`, or the number of one of the graph's; by default its first, else a stratified one
             (60 % train, 20 % validation, 20 % test of the labelled nodes)
+        patches : a patch table of this graph, or its folder; its edges are not read then
         prepared : what `prepare` returned for this graph, to save making it again
         progress, checkpoint : see `gpatcher.training.fit`
+        engine, workers : a cluster to train on with so many processes, by default one for each CPU up to 8; needs
+            ``patches``, and a ``checkpoint`` on a file system that all machines share
         """
         self.split_ = self._choose(graph, split)
         if prepared is None or not self._fits(prepared, graph):
-            prepared = self.prepare(graph)
+            prepared = self.prepare(graph, patches)
         torch.manual_seed(self.seed)
         self.model_ = self._build(graph, prepared)
-        train = {name: getattr(self, name) for name in TrainConfig.__dataclass_fields__}
+        given = {name: getattr(self, name) for name in TrainConfig.__dataclass_fields__}
+        config = TrainConfig(**{**given, "batch_size": self._batch_size(graph, prepared)})
+        self.batch_size_ = config.batch_size
+        self.workers_peak_mb_ = 0.0
+        if engine is not None:
+            self._train_on(engine, graph, prepared, config, checkpoint, workers, progress)
         self.result_: FitResult = fit(
             self.model_,
             prepared.x,
             graph.labels(),
             self.split_,
-            TrainConfig(**train),
+            config,
             seed=self.seed,
             progress=progress,
             checkpoint=checkpoint,
@@ -231,6 +253,36 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         known = self.split_.val[graph.labels()[self.split_.val] >= 0]
         self.calibration_: Calibration = calibrate(self._logits(known), graph.labels()[known], self.seed)
         return self
+
+    def _train_on(
+        self,
+        engine: RayEngine,
+        graph: Graph,
+        prepared: Prepared,
+        config: TrainConfig,
+        checkpoint: Path | None,
+        workers: int | None,
+        progress: Callable[[int, dict[str, float]], None] | None,
+    ) -> None:
+        """Train in several processes of a cluster; the finished checkpoint is all that comes back."""
+        if not isinstance(prepared.fixed, PatchTable) or checkpoint is None or self.device != "cpu":
+            raise InputError(
+                "a cluster trains on CPUs, from a patch table and with a checkpoint that all its machines see; make "
+                "the table with 'gpatcher patches' and pass it (patches=, --patches)"
+            )
+
+        def hear(message: tuple[str, Any, Any]) -> None:
+            kind, value, figures = message
+            if kind == "peak":
+                self.workers_peak_mb_ = max(self.workers_peak_mb_, value)
+            elif progress is not None:
+                progress(value, figures)
+
+        about = {"parameters": self.get_params(), "classes": graph.num_classes, "config": config}
+        about |= {"table": prepared.fixed.folder.absolute(), "checkpoint": checkpoint.absolute()}
+        parts = tuple(np.array(part) for part in (self.split_.train, self.split_.val, self.split_.test))
+        shared = (about, prepared.x, np.asarray(graph.labels()), parts)
+        run_together(engine, train_member, shared, folder=checkpoint.parent, workers=workers, hear=hear)
 
     def _choose(self, graph: Graph, split: Split | int | None) -> Split:
         if isinstance(split, Split):
@@ -243,12 +295,18 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"there is no split {number}: {graph.name} has {len(graph.splits)}, counted from 0")
         return graph.splits[number]
 
-    def prepare(self, graph: Graph) -> Prepared:
-        """Make what does not depend on a split: features, and patches (fixed) or products of pairs (learnable)."""
+    def prepare(self, graph: Graph, patches: PatchTable | str | Path | None = None) -> Prepared:
+        """Make what does not depend on a split: features, and patches (fixed) or products of pairs (learnable).
+
+        ``patches`` is a patch table of the graph, to be read instead of making any.
+        """
         x = node_features(graph, self.normalise, self.structure, check_device(self.device))
         started = time.perf_counter()
-        fixed, pairs = None, None
-        if check_extractor(self.extractor) == "ppr":
+        fixed: Patches | PatchTable | None = None
+        pairs = None
+        if patches is not None:
+            fixed = self._open(patches, graph)
+        elif check_extractor(self.extractor) == "ppr":
             fixed = push_patches(graph, self.patch_size, self.c, self.eps, self.self_loops)
         else:
             spectrum = graph_spectrum(graph, self.self_loops, self.memory)
@@ -258,6 +316,22 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 g = response(FIXED[self.extractor](self.filters), spectrum.values)
                 fixed = spectral_patches(spectrum, g, self.patch_size)
         return Prepared(graph, self._key(), x, fixed, pairs, time.perf_counter() - started)
+
+    def _open(self, patches: PatchTable | str | Path, graph: Graph) -> PatchTable:
+        """Open a table after a look at whether it is one of this graph and made as this classifier says."""
+        table = PatchTable.open(patches.folder if isinstance(patches, PatchTable) else patches, graph)
+        made = table_parameters(table)
+        differ = [name for name, value in made.items() if getattr(self, name) != value]
+        if differ:
+            here, there = (", ".join(f"{name}={of(name)!r}" for name in differ) for of in (self._get, made.get))
+            raise InputError(
+                f"the table in {table.folder} was made with {there}, this classifier has {here}; "
+                "take over the table's: GPatcherClassifier(**table_parameters(table), ...)"
+            )
+        return table
+
+    def _get(self, name: str) -> Any:
+        return getattr(self, name)
 
     def _key(self) -> tuple[Any, ...]:
         names = ("extractor", "patch_size", "filters", "c", "eps", "self_loops", "sigma", "candidates")
@@ -271,15 +345,21 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return LEARNABLE[self.extractor](self.filters, self.c, self.sigma)
 
     def _build(self, graph: Graph, prepared: Prepared) -> GPatcher:
-        patches: FixedPatches | SpectralPatches
+        patches: Source
         if prepared.pairs is not None:
             patches = SpectralPatches(prepared.pairs, self._filter(), self.patch_size)
+        elif isinstance(prepared.fixed, PatchTable):
+            patches = TablePatches(prepared.fixed)
         elif prepared.fixed is not None:
             patches = FixedPatches(prepared.fixed)
+        return self.build(patches, prepared.x.shape[1], graph.num_classes)
+
+    def build(self, patches: Source, features: int, classes: int) -> GPatcher:
+        """Return the model before training, for patches from anywhere."""
         return GPatcher(
             patches,
-            prepared.x.shape[1],
-            graph.num_classes,
+            features,
+            classes,
             hidden=self.hidden,
             mixer_hidden=self.mixer_hidden,
             layers=self.layers,
@@ -293,8 +373,29 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             head_layers=self.head_layers,
         ).to(self.device)
 
+    def _batch_size(self, graph: Graph, prepared: Prepared) -> int | None:
+        """Return the nodes in a step: as given, else what the memory allows; None for all at once."""
+        if self.batch_size is not None or prepared.fixed is None:
+            return self.batch_size
+        table = isinstance(prepared.fixed, PatchTable)
+        if self.memory is None:
+            return _TABLE_BATCH if table else None
+        held = _held_bytes(graph, prepared)
+        batch = min(_TABLE_BATCH, 1 << (graph.n - 1).bit_length())
+        while batch > _SMALLEST_BATCH and held + self.model_.step_bytes(batch, prepared.x) > self.memory:
+            batch //= 2
+        least = held + self.model_.step_bytes(batch, prepared.x)
+        if least > self.memory:
+            raise InputError(
+                f"memory={self.memory / 2**30:.2f} GiB is too little: graph and program take about "
+                f"{held / 2**30:.2f} GiB, with batches of {batch} nodes {least / 2**30:.2f} GiB; give more, or keep "
+                "graph and patches on disk ('gpatcher store', 'gpatcher patches')"
+            )
+        return batch
+
     def _remember(self, graph: Graph, prepared: Prepared) -> None:
         self._graph, self._prepared = graph, prepared
+        self._table = prepared.fixed.folder if isinstance(prepared.fixed, PatchTable) else None
 
     # ---- using
 
@@ -320,7 +421,8 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._logits(np.arange(graph.n) if nodes is None else _ids(nodes, graph))
 
     def _logits(self, ids: IntArray) -> FloatArray:
-        return predict_logits(self.model_, self._prepared.x, ids, self.batch_size or 4096).numpy()
+        batch = self._batch_size(self._graph, self._prepared) or _TABLE_BATCH
+        return predict_logits(self.model_, self._prepared.x, ids, batch).numpy()
 
     def predict(self, graph: Graph | None = None, nodes: Any = None) -> npt.NDArray[Any]:
         """Return the name of the most probable class of each node."""
@@ -362,10 +464,20 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     f"the model was trained on a graph with the fingerprint {self.fingerprint_}, this one has "
                     f"{graph.fingerprint}: its edges differ; train on this graph, or pass the one it was trained on"
                 )
-            prepared = self.prepare(graph)
-            self._attach(graph, prepared)
+            self._attach(graph, self.prepare(graph, self._found_table()))
         self._graph = graph
         return graph
+
+    def _found_table(self) -> Path | None:
+        """Return where the patch table is that the model was trained with; an error where it is gone."""
+        table: Path | None = getattr(self, "_table", None)
+        if table is not None and not table.is_dir():
+            settings = f"--size {self.patch_size} --c {self.c} --eps {self.eps}{' --self-loops' * self.self_loops}"
+            raise InputError(
+                f"the patch table {table} that the model was trained with is gone; make it again with "
+                f"'gpatcher patches SOURCE {settings} --out {table}', or pass its new place (patches=, --patches)"
+            )
+        return table
 
     def _attach(self, graph: Graph, prepared: Prepared) -> None:
         """Put the fitted weights onto a graph prepared anew."""
@@ -383,10 +495,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The patches of all nodes, as the fitted filter has them."""
         check_is_fitted(self)
         self._known(None)
-        source = self.model_.patches
-        if isinstance(source, SpectralPatches):
-            return source.patches()
-        return Patches(source.index.numpy(), source.score.numpy())
+        return self.model_.patches.patches()
 
     @property
     def features_(self) -> FeatureTable:
@@ -436,13 +545,17 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "features": int(self._prepared.x.shape[1]),
             "calibration": self.calibration_.to_dict(),
             "source": source,
+            "patches": None if self._table is None else str(self._table.absolute()),
         }
         (folder / "model.json").write_text(json.dumps(about, indent=1) + "\n")
         return folder
 
     @classmethod
-    def load(cls, folder: str | Path, graph: Graph | None = None) -> Self:
-        """Read a saved model; pass the graph it was trained on here or to `predict`."""
+    def load(cls, folder: str | Path, graph: Graph | None = None, patches: str | Path | None = None) -> Self:
+        """Read a saved model; pass the graph it was trained on here or to `predict`.
+
+        ``patches`` is the place of its patch table, where that has moved.
+        """
         folder = Path(folder)
         about = read_about(folder)
         try:
@@ -458,6 +571,8 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             model.calibration_ = Calibration(**about["calibration"], scores=state.pop("calibration.scores").numpy())
         except (TypeError, KeyError) as error:
             raise InputError(f"{folder} does not hold a whole model of this version ({error}); train again") from None
+        place = patches or about.get("patches")
+        model._table = None if place is None else Path(place)
         model._state = state
         if graph is not None:
             model._known(graph)
@@ -487,6 +602,45 @@ def read_about(folder: Path) -> dict[str, Any]:
             f"{_FORMAT_VERSION}: install a newer gpatcher"
         )
     return about
+
+
+def train_member(
+    about: dict[str, Any], x: FeatureTable, y: IntArray, parts: tuple[IntArray, ...], tell: Callable[[Any], None]
+) -> None:
+    """Train as a member of a team; the first tells the others' driver of each epoch and keeps the checkpoint."""
+    estimator, checkpoint = GPatcherClassifier(**about["parameters"]), about["checkpoint"]
+    if not checkpoint.parent.is_dir():
+        raise InputError(f"{checkpoint.parent} is not there on every machine; put it on a file system they all share")
+    team = Team(together=True)
+    torch.manual_seed(estimator.seed)
+    model = estimator.build(TablePatches(PatchTable.open(about["table"])), x.shape[1], about["classes"])
+    first = team.rank == 0
+    train(
+        model,
+        x,
+        y,
+        Split(*parts),
+        about["config"],
+        seed=estimator.seed,
+        progress=(lambda epoch, figures: tell(("epoch", epoch, figures))) if first else None,
+        checkpoint=checkpoint,
+        team=team,
+    )
+    tell(("peak", peak_rss_mb(), None))
+
+
+def table_parameters(table: PatchTable) -> dict[str, Any]:
+    """Return the parameters of a classifier that trains from this table."""
+    return {"extractor": "ppr", "patch_size": table.size, **table.parameters}
+
+
+def _held_bytes(graph: Graph, prepared: Prepared) -> int:
+    """Return the bytes that a run holds beside its batches: the program, arrays in memory, labels and their copies."""
+    arrays = (graph.indptr, graph.indices, graph.weights, graph.y, graph.node_ids)
+    held = sum(array.nbytes for array in arrays if array is not None and not isinstance(array, np.memmap))
+    if isinstance(prepared.fixed, Patches):
+        held += prepared.fixed.index.nbytes + prepared.fixed.score.nbytes
+    return _PROGRAM + held + prepared.x.nbytes + 40 * graph.n
 
 
 def _ids(nodes: Any, graph: Graph) -> IntArray:

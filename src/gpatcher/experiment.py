@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ import torch
 
 from gpatcher.bench.baselines import GCN, MLP
 from gpatcher.calibration import reliability
+from gpatcher.data.tables import write_pieces
+from gpatcher.engine import RayEngine
 from gpatcher.estimator import GPatcherClassifier
 from gpatcher.graph import Graph, InputError, IntArray
 from gpatcher.records import Record, append_record, config_hash, peak_rss_mb, read_records, versions
@@ -21,6 +23,7 @@ from gpatcher.report.run import write_run
 from gpatcher.review import LARGE, Rival, judged_nodes, review
 from gpatcher.training import TrainConfig, fit, predict_logits
 
+_ROWS = 1 << 16  # predictions made and written at a time
 _SEEDS = 10  # runs of `--splits all` where the data have one split
 
 
@@ -54,6 +57,9 @@ def run_splits(
     seed: int = 0,
     device: str = "cpu",
     origin: dict[str, str | None] | None = None,
+    patches: Path | None = None,
+    engine: RayEngine | None = None,
+    workers: int | None = None,
     resume: bool = False,
     compare: bool = True,
     progress: Callable[[int, int, int, int, dict[str, float]], None] | None = None,
@@ -66,6 +72,7 @@ def run_splits(
     parameters : of `GPatcherClassifier`
     out : folder for records.jsonl, model.json, model.safetensors and report.html, the page of the kept model
     compare : train MLP and GCN on the split of the kept model, for the page
+    patches, engine, workers : see `GPatcherClassifier.fit`
     resume : skip runs that are in records.jsonl with the same configuration, and go on from a checkpoint
     progress : called with run, runs, epoch, most epochs and the figures of the epoch
     stage : called with a few words on what is done after the runs
@@ -78,6 +85,8 @@ def run_splits(
     out.mkdir(parents=True, exist_ok=True)
     path = out / "records.jsonl"
     config = {k: v for k, v in classifier.get_params().items() if k not in ("seed", "memory", "device")}
+    if classifier.memory is not None and classifier.batch_size is None and classifier.extractor == "ppr":
+        config["memory"] = classifier.memory  # the batch size follows from it
     key = config_hash(config)
     mine = [r for r in read_records(path) if (r.get("graph"), r["config_hash"]) == (graph.content, key)]
     finished = {(r["split"], r["seed"]): r for r in mine} if resume else {}
@@ -93,7 +102,7 @@ def run_splits(
             best = max(best, done[-1]["val_accuracy"])
             continue
         classifier.set_params(seed=run_seed)
-        prepared = prepared or classifier.prepare(graph)
+        prepared = prepared or classifier.prepare(graph, patches)
         # the checkpoint of another run or configuration is never taken for this one's
         place = out / f"checkpoint-{graph.content}-{key}-{split}-{run_seed}.safetensors"
         if not resume:
@@ -103,7 +112,15 @@ def run_splits(
             if progress is not None:
                 progress(at, len(runs), epoch, classifier.epochs, figures)
 
-        classifier.fit(graph, split if graph.splits else None, prepared=prepared, progress=show, checkpoint=place)
+        classifier.fit(
+            graph,
+            split if graph.splits else None,
+            prepared=prepared,
+            progress=show,
+            checkpoint=place,
+            engine=engine,
+            workers=workers,
+        )
         result = classifier.result_
         record: Record = {
             "dataset": graph.name,
@@ -118,7 +135,8 @@ def run_splits(
             "best_epoch": result.best_epoch,
             "seconds": round(result.seconds, 3),
             "extract_seconds": round(prepared.seconds, 3),
-            "peak_rss_mb": peak_rss_mb(),
+            "batch_size": classifier.batch_size_,
+            "peak_rss_mb": max(peak_rss_mb(), classifier.workers_peak_mb_),
             "split_hash": classifier.split_.hash,
             "calibration": calibration_figures(classifier, graph),
             "directed_input": graph.is_directed,
@@ -180,6 +198,25 @@ def train_rivals(
         predicted = predict_logits(model, x, ids).argmax(1).numpy()
         rivals.append(Rival(name, predicted, result.val_accuracy, result.test_accuracy, result.seconds))
     return rivals
+
+
+def write_predictions(
+    classifier: GPatcherClassifier,
+    graph: Graph,
+    path: Path,
+    progress: Callable[[int, int], None] | None = None,
+    conformal: float | None = None,
+) -> None:
+    """Write a row for every node, .csv or .parquet, some at a time; ``conformal`` as of `prediction_columns`."""
+
+    def pieces() -> Iterator[dict[str, npt.NDArray[Any]]]:
+        for start in range(0, graph.n, _ROWS):
+            stop = min(start + _ROWS, graph.n)
+            yield prediction_columns(classifier, graph, np.arange(start, stop), conformal)
+            if progress is not None:
+                progress(stop, graph.n)
+
+    write_pieces(pieces(), path)
 
 
 def prediction_columns(

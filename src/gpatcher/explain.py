@@ -225,7 +225,7 @@ def attribute(model: GPatcher, x: FeatureTable, nodes: IntArray, average: Tensor
     with torch.no_grad():
         index, score = model.patches(torch.as_tensor(np.array(nodes)).to(device))
         met, inverse = torch.unique(index.clamp_min(0), return_inverse=True)
-        rows = model.encode(x, met)
+        rows = model.encode(x.take(met))
     width = max(1, _ELEMENTS // (_STEPS[0] * index.shape[1] * rows.shape[1]))
     for begin in range(0, len(index), width):
         part = slice(begin, begin + width)
@@ -293,7 +293,7 @@ def explain_nodes(
 ) -> list[Explanation]:
     """Explain these nodes one by one; see `Explanation`."""
     with torch.no_grad():
-        average = model.eval().encode(x, torch.as_tensor(split.train[:_BASE_NODES].copy()).to(x.device)).mean(0)
+        average = model.eval().encode(x.take(torch.as_tensor(split.train[:_BASE_NODES].copy()).to(x.device))).mean(0)
     found = attribute(model, x, nodes, average)
     probability = torch.from_numpy(found.logits / np.float32(temperature)).softmax(1).amax(1).numpy()
     both = graph.undirected()

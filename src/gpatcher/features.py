@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import warnings
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,42 +27,91 @@ class FeatureTable:
     ----------
     matrix : shape (n, d); an array, a memory-mapped one or a scipy CSR array
     device : where products are made
+    normalise : how memory-mapped rows are normalised when they are read, see `node_features`
     """
 
-    def __init__(self, matrix: Any, device: torch.device | str = "cpu") -> None:
+    def __init__(self, matrix: Any, device: torch.device | str = "cpu", normalise: str = "none") -> None:
         self.shape: tuple[int, int] = matrix.shape
         self.device = torch.device(device)
-        self._dense: Any = None
+        self._mapped: Any = None
         self._sparse: Any = None
         self._tensor: Tensor | None = None
-        if sp.issparse(matrix):
-            self._sparse = sp.csr_array(matrix).astype(np.float32)
-            self._sparse.sort_indices()
-            self._whole = _SparseRows(self._sparse, self.device)
-        elif isinstance(matrix, np.memmap):
-            self._dense = matrix  # rows are read when they are asked for
+        self._normalise = normalise
+        if isinstance(matrix, np.memmap):
+            self._mapped = matrix  # rows are read when they are asked for
+        elif sp.issparse(matrix):
+            self._sparse = sp.csr_array(matrix).astype(np.float32, copy=False)
+            if not self._sparse.has_sorted_indices:
+                self._sparse = self._sparse.sorted_indices()
         else:
-            dense = np.asarray(matrix, dtype=np.float32)
-            self._tensor = torch.from_numpy(dense if dense.flags.writeable else dense.copy()).to(self.device)
+            with warnings.catch_warnings():
+                # a graph's own arrays cannot be written to, and nothing here does
+                warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+                self._tensor = torch.from_numpy(np.asarray(matrix, dtype=np.float32)).to(self.device)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # to other processes goes the place of what is mapped, and arrays that they can share
+        matrix = self._sparse if self._tensor is None else self._tensor.numpy(force=True)
+        if self._mapped is not None:
+            matrix = self._mapped
+            if type(matrix.base) is mmap.mmap:  # the file itself, no part of it
+                place = (str(matrix.filename), matrix.dtype, "r", matrix.offset, matrix.shape)
+                return _open_mapped, (place, str(self.device), self._normalise)
+        return FeatureTable, (matrix, str(self.device), self._normalise)
+
+    @property
+    def mapped(self) -> bool:
+        """Whether the rows are in a file, to be read a few at a time."""
+        return self._mapped is not None
+
+    @property
+    def width(self) -> int:
+        """Numbers that an average row takes in memory: d, or the non-zeros of a sparse one."""
+        return self.shape[1] if self._sparse is None else -(-self._sparse.nnz // max(1, self.shape[0]))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows that are held in memory; those in a file count for nothing."""
+        if self._tensor is not None:
+            return self._tensor.nbytes
+        return 0 if self._sparse is None else int(self._sparse.nnz * 8 + self._sparse.indptr.nbytes)
+
+    def take(self, rows: Tensor) -> FeatureTable:
+        """Return a table of these rows alone, in memory."""
+        if self._tensor is not None:
+            part = FeatureTable.__new__(FeatureTable)
+            part.__dict__ |= self.__dict__ | {"_tensor": self._tensor[rows], "shape": (len(rows), self.shape[1])}
+            return part
+        ids = rows.cpu().numpy()
+        if self._sparse is not None:
+            part = FeatureTable(self._sparse[ids], self.device)
+            part._whole  # noqa: B018  # made here, so that a thread that reads ahead does this work too
+            return part
+        # take, unlike brackets, lets other threads run while pages are read
+        read = np.asarray(np.take(self._mapped, ids, axis=0), dtype=np.float32)
+        return FeatureTable(_normalised(read, self._normalise, dense=True), self.device)
 
     def linear(self, weight: Tensor, dropout: float = 0.0, rows: Tensor | None = None) -> Tensor:
         """Return x[rows] · weight with entries of x dropped at random; shape (rows or n, h)."""
-        if self._sparse is not None:
-            table = self._whole if rows is None else _SparseRows(self._sparse[rows.cpu().numpy()], self.device)
-            return table.linear(weight, dropout)
+        if rows is not None or self.mapped:
+            part = self.take(torch.arange(self.shape[0]) if rows is None else rows)
+            return part.linear(weight, dropout)
         if self._tensor is not None:
-            x = self._tensor if rows is None else self._tensor[rows]
-        else:
-            part = self._dense if rows is None else self._dense[rows.cpu().numpy()]
-            x = torch.from_numpy(np.array(part, dtype=np.float32)).to(self.device)
-        return F.dropout(x, dropout) @ weight
+            return F.dropout(self._tensor, dropout) @ weight
+        return self._whole.linear(weight, dropout)
 
     def rows(self, ids: Tensor) -> Tensor:
         """Return rows of the table as they are, dense; shape (len(ids), d)."""
-        if self._tensor is not None:
-            return self._tensor[ids]
-        part = self._sparse[ids.cpu().numpy()].toarray() if self._sparse is not None else self._dense[ids.cpu().numpy()]
-        return torch.from_numpy(np.array(part, dtype=np.float32)).to(self.device)
+        part = self.take(ids)
+        return torch.from_numpy(part._sparse.toarray()).to(self.device) if part._tensor is None else part._tensor
+
+    @cached_property
+    def _whole(self) -> _SparseRows:
+        return _SparseRows(self._sparse, self.device)
+
+
+def _open_mapped(place: tuple[Any, ...], device: str, normalise: str) -> FeatureTable:
+    return FeatureTable(np.memmap(*place), device, normalise)
 
 
 class _SparseRows:
@@ -117,10 +168,11 @@ def node_features(
     x = graph.x
     if x is None and not structure:
         raise InputError(f"{graph.name} has no features; let the adjacency rows serve as such (structure=True)")
+    if not structure:
+        mapped = isinstance(x, np.memmap)
+        return FeatureTable(x if mapped else _normalised(x, normalise), device, normalise)
     if x is not None:
         x = _normalised(x, normalise)
-    if not structure:
-        return FeatureTable(x, device)
     rows = [graph.adjacency(np.float32)]
     if graph.is_directed:
         rows.append(sp.csr_array(rows[0].T))
@@ -128,13 +180,14 @@ def node_features(
     return FeatureTable(sp.csr_array(sp.hstack(parts)), device)
 
 
-def _normalised(x: Any, how: str) -> Any:
-    if not sp.issparse(x) and not isinstance(x, np.memmap) and how != "standard":
+def _normalised(x: Any, how: str, dense: bool = False) -> Any:
+    """Return the rows normalised; as a sparse matrix where most of it is 0, unless ``dense`` is asked for."""
+    if not sp.issparse(x) and not dense and how != "standard":
         x = np.asarray(x, dtype=np.float32)
         if np.count_nonzero(x) < _SPARSE * x.size:
             x = sp.csr_array(x)
     if sp.issparse(x):
-        x = x.astype(np.float32)
+        x = x.astype(np.float32, copy=False)
     if how == "none":
         return x
     if how == "standard":

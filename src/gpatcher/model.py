@@ -7,7 +7,9 @@ Shapes: b nodes in a batch, p places in a patch, h hidden features, C classes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,6 +17,7 @@ from torch import Tensor, nn
 from gpatcher.features import FeatureTable
 from gpatcher.graph import InputError
 from gpatcher.patches import Patches, SpectralPatches
+from gpatcher.table import PatchTable
 
 PATHS = ("ego", "mean", "mixer")
 
@@ -34,6 +37,46 @@ class FixedPatches(nn.Module):
     def forward(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Return index and score of these nodes."""
         return self.index[nodes].long(), self.score[nodes]
+
+    def patches(self) -> Patches:
+        """Return the patches of all nodes."""
+        return Patches(self.index.numpy(), self.score.numpy())
+
+
+class TablePatches(nn.Module):
+    """Patches read from a table on disk, those of a batch at a time."""
+
+    def __init__(self, table: PatchTable) -> None:
+        super().__init__()
+        self.table = table
+        self.size = table.size
+
+    def forward(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return index and score of these nodes."""
+        read = self.table[nodes.cpu().numpy()]
+        return torch.from_numpy(read.index).to(nodes.device).long(), torch.from_numpy(read.score).to(nodes.device)
+
+    def patches(self) -> Patches:
+        """Return the patches of all nodes, in memory."""
+        return self.table[np.arange(self.table.n)]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """All that a step reads: the patches of some nodes, and the features of the nodes met in them.
+
+    Parameters
+    ----------
+    index : shape (b, p), rows of ``x``; any row where ``there`` is 0
+    score : shape (b, p)
+    there : shape (b, p), 1 for a member and 0 where a patch runs short
+    x : features, of the distinct nodes met or of all
+    """
+
+    index: Tensor
+    score: Tensor
+    there: Tensor
+    x: FeatureTable
 
 
 class MixerBlock(nn.Module):
@@ -113,7 +156,7 @@ class GPatcher(nn.Module):
 
     def __init__(
         self,
-        patches: FixedPatches | SpectralPatches,
+        patches: FixedPatches | TablePatches | SpectralPatches,
         features: int,
         classes: int,
         *,
@@ -159,16 +202,26 @@ class GPatcher(nn.Module):
         else:
             raise InputError(f"head_layers must be 1 or 2, got {head_layers}")
 
-    def forward(self, x: FeatureTable, nodes: Tensor) -> Tensor:
-        """Return the logits of these nodes, shape (b, C)."""
+    def fetch(self, x: FeatureTable, nodes: Tensor) -> Batch:
+        """Read what `forward` needs for these nodes; with fixed patches it can be read ahead of time."""
         index, score = self.patches(nodes)
         there = (index >= 0).to(score.dtype)
         index = index.clamp_min(0)
-        if index.numel() < x.shape[0]:  # a small batch: encode only those it meets
+        if x.mapped or index.numel() < x.shape[0]:  # a small batch: only the nodes it meets
             met, index = torch.unique(index, return_inverse=True)
-            h = self.encode(x, met)
-        else:
-            h = self.encode(x)
+            x = x.take(met)
+        return Batch(index, score, there, x)
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether a batch does not depend on the weights, so that it may be fetched before they change."""
+        return not isinstance(self.patches, SpectralPatches)
+
+    def forward(self, x: FeatureTable, nodes: Tensor | Batch) -> Tensor:
+        """Return the logits of these nodes, or of a batch fetched for them, shape (b, C)."""
+        batch = nodes if isinstance(nodes, Batch) else self.fetch(x, nodes)
+        index, score, there = batch.index, batch.score, batch.there
+        h = self.encode(batch.x)
         return self.classify(h, index, score, there)
 
     def classify(self, h: Tensor, index: Tensor, score: Tensor, there: Tensor) -> Tensor:
@@ -193,10 +246,27 @@ class GPatcher(nn.Module):
         logits: Tensor = self.classifier(F.dropout(readout, self.dropout, self.training))
         return logits
 
-    def encode(self, x: FeatureTable, rows: Tensor | None = None) -> Tensor:
-        """Return the representation of each node (of ``rows``), the first feature mixing; shape (n, h)."""
-        z = x.linear(self.weight, self.input_dropout if self.training else 0.0, rows) + self.bias
+    def encode(self, x: FeatureTable) -> Tensor:
+        """Return the representation of each node, the first feature mixing; shape (n, h)."""
+        z = x.linear(self.weight, self.input_dropout if self.training else 0.0) + self.bias
         return F.dropout(F.relu(z), self.dropout, self.training)
+
+    def step_bytes(self, batch: int, x: FeatureTable) -> int:
+        """Return about how many bytes a training step on ``batch`` nodes takes, with the next batch read ahead.
+
+        Counted in numbers of 4 bytes that are alive when the gradient is made, from the widths of the model alone:
+
+            r (5 d + 8 h) + b p (30 + 3 h + m (18 L - 2)),
+
+        b nodes with p places, r = min(b p, n) distinct nodes met, d features (non-zeros where sparse), h hidden, m
+        the width of the mixer and L its layers.
+        """
+        places, hidden = batch * self.patches.size, len(self.bias)
+        met = min(places, x.shape[0])
+        mixer = 0
+        if "mixer" in self.paths:
+            mixer = self.mixer.norm.normalized_shape[0] * (18 * len(self.mixer.blocks) - 2)
+        return 4 * (met * (5 * x.width + 8 * hidden) + places * (30 + 3 * hidden * ("mean" in self.paths) + mixer))
 
     def renew(self) -> None:
         """Let the selection follow the filter's weights; nothing where patches are fixed."""

@@ -73,6 +73,11 @@ def versions() -> dict[str, str]:
 
 def peak_rss_mb() -> float:
     """Return the largest resident memory of this process so far, in MB."""
+    status = Path("/proc/self/status")
+    if status.is_file():
+        # not getrusage's, which a process takes over from the one that started it
+        peak = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return round(int(peak.split()[1]) / 1024, 1)
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,8 +20,10 @@ from torch import Tensor, nn
 
 from gpatcher.features import FeatureTable
 from gpatcher.graph import InputError, IntArray, Split
+from gpatcher.parallel import Team
 
 STOPS = ("loss", "accuracy")
+_CHECKPOINT_SECONDS = 30  # long epochs are kept before `checkpoint_every` of them are done
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,21 @@ def predict_logits(model: nn.Module, x: FeatureTable, nodes: IntArray, batch_siz
     """Return the logits of these nodes without dropout, shape (len(nodes), C)."""
     model.eval()
     ids = torch.as_tensor(np.array(nodes)).to(x.device)
-    parts = [model(x, part) for part in torch.split(ids, batch_size or max(1, len(ids)))]
-    return torch.cat(parts).cpu()
+    parts = torch.split(ids, batch_size or max(1, len(ids)))
+    return torch.cat([model(x, ready) for ready in _read_ahead(model, x, parts)]).cpu()
+
+
+def _read_ahead(model: Any, x: FeatureTable, parts: Sequence[Tensor]) -> Iterator[Any]:
+    """Yield what the model is to be called with for each part; the next is read while the present one is worked on."""
+    if len(parts) < 2 or not getattr(model, "reads_ahead", False):
+        yield from parts
+        return
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(model.fetch, x, parts[0])
+        for following in parts[1:]:
+            ready, coming = coming.result(), reader.submit(model.fetch, x, following)
+            yield ready
+        yield coming.result()
 
 
 def fit(
@@ -110,17 +126,17 @@ def fit(
     checkpoint : a file to keep the state in; where it is there already, training goes on from it
     """
     config = config or TrainConfig()
-    if not (np.asarray(y)[split.val] >= 0).any():
-        raise InputError("the split has no validation nodes with a label; training needs them to know when to stop")
-    run = _Run(model, x, torch.as_tensor(np.array(y)), split, config, seed)
-    if checkpoint is not None and checkpoint.exists():
-        run.load(checkpoint)
-    while not run.finished:
-        figures = run.epoch()
-        if progress is not None:
-            progress(run.done, figures)
-        if checkpoint is not None and (run.done % checkpoint_every == 0 or run.finished):
-            run.save(checkpoint)
+    run = train(
+        model,
+        x,
+        y,
+        split,
+        config,
+        seed=seed,
+        progress=progress,
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
+    )
     model.load_state_dict(run.best)
     test = None
     known = split.test[np.asarray(y)[split.test] >= 0]
@@ -131,6 +147,42 @@ def fit(
     return FitResult(best["val_accuracy"], best["val_loss"], test, run.done, run.best_epoch, run.seconds, run.history)
 
 
+def train(
+    model: nn.Module,
+    x: FeatureTable,
+    y: IntArray,
+    split: Split,
+    config: TrainConfig,
+    *,
+    seed: int = 0,
+    progress: Callable[[int, dict[str, float]], None] | None = None,
+    checkpoint: Path | None = None,
+    checkpoint_every: int = 10,
+    team: Team | None = None,
+) -> _Run:
+    """Train without a look at the test nodes; see `fit`.
+
+    In a team every member calls this with the same arguments; the first keeps the checkpoint for all. Whoever calls
+    `fit` with that checkpoint afterwards gets the result of the team.
+    """
+    if not (np.asarray(y)[split.val] >= 0).any():
+        raise InputError("the split has no validation nodes with a label; training needs them to know when to stop")
+    run = _Run(model, x, torch.as_tensor(np.array(y)), split, config, seed, team or Team())
+    if checkpoint is not None and checkpoint.exists():
+        run.load(checkpoint)
+    run.check_team()
+    kept = time.perf_counter()
+    while not run.finished:
+        figures = run.epoch()
+        if progress is not None:
+            progress(run.done, figures)
+        due = run.done % checkpoint_every == 0 or run.finished or time.perf_counter() - kept > _CHECKPOINT_SECONDS
+        if checkpoint is not None and run.team.rank == 0 and due:
+            run.save(checkpoint)
+            kept = time.perf_counter()
+    return run
+
+
 def _accuracy(logits: Tensor, y: Tensor) -> float:
     return float((logits.argmax(1) == y).double().mean())
 
@@ -139,9 +191,9 @@ class _Run:
     """The state of a training run: everything that a checkpoint must hold."""
 
     def __init__(
-        self, model: nn.Module, x: FeatureTable, y: Tensor, split: Split, config: TrainConfig, seed: int
+        self, model: nn.Module, x: FeatureTable, y: Tensor, split: Split, config: TrainConfig, seed: int, team: Team
     ) -> None:
-        self.model, self.x, self.y, self.config = model, x, y, config
+        self.model, self.x, self.y, self.config, self.seed, self.team = model, x, y, config, seed, team
         self.identity = f"{split.hash} {seed} {asdict(config)}"  # what a checkpoint must belong to
         self.train = torch.as_tensor(split.train.copy()).to(x.device)
         self.target = y.to(x.device)
@@ -178,18 +230,25 @@ class _Run:
         if self.done and self.done % self.config.renew_every == 0 and hasattr(self.model, "renew"):
             self.model.renew()  # type: ignore[operator]
         self.model.train()
-        size = self.config.batch_size or len(self.train)
-        order = self.train if size >= len(self.train) else self.train[torch.randperm(len(self.train))]
+        if self.team.size > 1:
+            torch.manual_seed(self._number(1 + self.team.rank))  # dropout of its own, the same after a restart
+        parts = torch.split(self._order(), self.config.batch_size or len(self.train))
+        shares = [self.team.share(part) for part in parts]
         total = 0.0
-        for part in torch.split(order, size):
+        for part, share, ready in zip(parts, shares, _read_ahead(self.model, self.x, shares), strict=True):
             self.optimiser.zero_grad(set_to_none=True)
-            loss = F.cross_entropy(self.model(self.x, part), self.target[part], weight=self.weights)
+            loss = F.cross_entropy(self.model(self.x, ready), self.target[share], weight=self.weights)
+            loss = loss * self._counts(share, part)
             loss.backward()  # type: ignore[no-untyped-call]
+            self.team.add_gradients(self.model)
             self.optimiser.step()
             total += float(loss.detach()) * len(part)
+        total = float(self.team.add(torch.tensor(total, dtype=torch.float64)))
         self._average()
         with self._averaged():
-            logits = predict_logits(self.model, self.x, self.val, self.config.batch_size)
+            logits = self.team.spread(
+                self.val, lambda nodes: predict_logits(self.model, self.x, nodes, self.config.batch_size)
+            )
             target = self.y[torch.as_tensor(self.val)]
             val_loss, accuracy = float(F.cross_entropy(logits, target)), _accuracy(logits, target)
             if not math.isfinite(total) or not math.isfinite(val_loss):
@@ -203,6 +262,35 @@ class _Run:
                 self.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         self.seconds += time.perf_counter() - started
         return figures
+
+    def _order(self) -> Tensor:
+        """Return the training nodes in the order of this epoch, which follows from the seed and its number alone."""
+        if (self.config.batch_size or len(self.train)) >= len(self.train):
+            return self.train
+        drawn = torch.Generator().manual_seed(self._number(0))
+        return self.train[torch.randperm(len(self.train), generator=drawn).to(self.train.device)]
+
+    def _number(self, stream: int) -> int:
+        """Return a seed for this epoch, another for each stream of random numbers."""
+        return int(np.random.SeedSequence([self.seed, self.done, stream]).generate_state(1, np.uint64)[0] >> 1)
+
+    def _counts(self, share: Tensor, part: Tensor) -> float:
+        """Return what the mean over a share counts in the mean over its batch."""
+        if self.team.size == 1:
+            return 1.0
+        if share is part:
+            return 1 / self.team.size
+        if self.weights is None:
+            return len(share) / len(part)
+        return float(self.weights[self.target[share]].sum() / self.weights[self.target[part]].sum())
+
+    def check_team(self) -> None:
+        """Make sure that all members start from the same epoch and the same weights."""
+        if not self.team.agree(self.done):
+            raise InputError(
+                "the workers do not read the same checkpoint; put the output on a file system that all nodes share"
+            )
+        self.team.start_equal(self.model.state_dict().values())
 
     @torch.no_grad()
     def _average(self) -> None:

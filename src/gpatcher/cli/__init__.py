@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from gpatcher.cli import explain, explore, train
+from gpatcher.cli import explain, explore, patches, train
 
 app = typer.Typer(
     name="gpatcher",
@@ -55,5 +55,13 @@ def _top(
     pass
 
 
-for command in (explore.datasets, explore.diagnose, train.fit, train.predict, explain.explain, explain.export):
+for command in (
+    explore.datasets,
+    explore.diagnose,
+    patches.patches,
+    train.fit,
+    train.predict,
+    explain.explain,
+    explain.export,
+):
     app.command()(command)

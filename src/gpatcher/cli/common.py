@@ -91,7 +91,7 @@ def load_origin(origin: dict[str, str | None], root: Path | None) -> Graph:
         return read_tables(tables.pop("nodes"), str(tables.pop("edges")), **tables)  # type: ignore[arg-type]
 
 
-def load_run(folder: Path, root: Path | None) -> tuple[GPatcherClassifier, Graph]:
+def load_run(folder: Path, root: Path | None, patches: Path | None = None) -> tuple[GPatcherClassifier, Graph]:
     """Load the model that `gpatcher fit` left in a folder, and the graph it was trained on."""
     from gpatcher.estimator import GPatcherClassifier, read_about
     from gpatcher.graph import InputError
@@ -100,4 +100,4 @@ def load_run(folder: Path, root: Path | None) -> tuple[GPatcherClassifier, Graph
     if not about.get("source"):
         raise InputError(f"{folder} does not say which graph it belongs to; use it from Python with the graph at hand")
     graph = load_origin(about["source"], root)
-    return GPatcherClassifier.load(folder, graph), graph
+    return GPatcherClassifier.load(folder, graph, patches), graph

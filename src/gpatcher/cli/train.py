@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,6 +24,9 @@ from gpatcher.cli.common import (
     load_run,
 )
 
+if TYPE_CHECKING:
+    from gpatcher.engine import RayEngine
+
 
 def fit(
     source: SourceArgument = None,
@@ -43,7 +46,12 @@ def fit(
     weight_decay: Annotated[float | None, typer.Option(help="Weight decay.")] = None,
     dropout: Annotated[float | None, typer.Option(help="Dropout.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Most epochs.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Nodes in a step; all at once by default.")] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            help="Nodes in a step. Default: all; with --patches or --memory 4096, or as many as --memory allows."
+        ),
+    ] = None,
     structure: Annotated[bool | None, typer.Option(help="Rows of the adjacency as features too.")] = None,
     class_weights: Annotated[bool | None, typer.Option(help="Weigh classes by the inverse of their size.")] = None,
     splits: Annotated[
@@ -52,7 +60,21 @@ def fit(
     seed: Annotated[int, typer.Option(help="Seed of the first run; each further run takes the next.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
     memory: Annotated[
-        float | None, typer.Option(help="GiB that eigenvectors may take. Default: half of the free.")
+        float | None,
+        typer.Option(
+            help="GiB that a run of the extractor ppr may take, from which follows the batch size; for others, GiB "
+            "that eigenvectors may take. Pages of files on disk do not count."
+        ),
+    ] = None,
+    patches: Annotated[
+        Path | None, typer.Option(help="The table that 'gpatcher patches' wrote, to train from.")
+    ] = None,
+    engine: Annotated[str, typer.Option(help="local, or ray to train on a cluster from --patches.")] = "local",
+    ray_address: Annotated[
+        str | None, typer.Option(help="host:port of a running Ray cluster, or auto. Default: one of its own.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes on the cluster. Default: one per CPU, up to 8.", min=1)
     ] = None,
     compare: Annotated[bool, typer.Option(help="Train MLP and GCN on the same split, for the page.")] = True,
     resume: Annotated[
@@ -69,8 +91,10 @@ def fit(
 ) -> None:
     """Train, score and save: records.jsonl, a model and a page that shows how far to trust it."""
     from gpatcher.experiment import run_splits
+    from gpatcher.graph import InputError
     from gpatcher.presets import parameters
 
+    cluster = _cluster(engine, ray_address, workers, patches)
     origin = graph_origin(source, nodes, edges, id_column, label, source_column, target_column, weight)
     given = {
         "extractor": extractor,
@@ -87,7 +111,20 @@ def fit(
         "class_weights": class_weights,
         "memory": None if memory is None else int(memory * 2**30),
     }
-    chosen = parameters(model, source or "", preset) | {k: v for k, v in given.items() if v is not None}
+    given = {k: v for k, v in given.items() if v is not None}
+    chosen = parameters(model, source or "", preset) | given
+    if patches is not None:
+        from gpatcher.estimator import table_parameters
+        from gpatcher.table import PatchTable
+
+        made = table_parameters(PatchTable.open(patches))
+        for name, value in made.items():
+            if given.get(name, value) != value or (name == "extractor" and chosen[name] != value):
+                option = "--model fast" if name == "extractor" else f"--{name.replace('_', '-')} {value}"
+                raise InputError(
+                    f"the table in {patches} has {name}={value}, asked for is {chosen[name]}; pass {option}"
+                )
+        chosen |= made
     graph = load_origin(origin, root)
 
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -110,6 +147,9 @@ def fit(
             seed=seed,
             device=device,
             origin=origin,
+            patches=patches,
+            engine=cluster,
+            workers=workers,
             resume=resume,
             compare=compare,
             progress=show,
@@ -129,29 +169,57 @@ def fit(
     scored = [record["test_accuracy"] for record in done if record["test_accuracy"] is not None]
     if scored:
         screen.print(f"Test accuracy: {summarise(scored)}", style="bold")
+    peak = max(record["peak_rss_mb"] for record in done)
+    steps = {record.get("batch_size") for record in done}
+    batches = "" if steps == {None} else f" with batches of {', '.join(f'{b:,} nodes' for b in steps if b)}"
+    screen.print(f"Peak memory: {peak / 1024:.2f} GiB{batches}", soft_wrap=True)
     screen.print(f"Records, model and the page to look at: {out}/records.jsonl, model.safetensors, report.html")
+
+
+def _cluster(engine: str, address: str | None, workers: int | None, patches: Path | None) -> RayEngine | None:
+    """Return the cluster to train on, None for this machine; what makes no sense together is refused."""
+    from gpatcher.engine import RayEngine, make_engine
+    from gpatcher.graph import InputError
+
+    chosen = make_engine(engine, None, address)
+    if not isinstance(chosen, RayEngine):
+        if workers is not None:
+            raise InputError(f"--workers {workers} is for a cluster; pass --engine ray too")
+        return None
+    if patches is None:
+        raise InputError(
+            "--engine ray trains from a patch table; make one with 'gpatcher patches' and pass it with --patches"
+        )
+    return chosen
 
 
 def predict(
     folder: RunFolder,
     out: Annotated[Path, typer.Option(help="Where to write, .parquet or .csv.")] = Path("predictions.parquet"),
+    patches: Annotated[
+        Path | None, typer.Option(help="The patch table of the model, where it is not where it was.")
+    ] = None,
     conformal: Annotated[
         float | None, typer.Option(help="Also a column 'set': classes that hold the true one so often, e.g. 0.9.")
     ] = None,
     root: Root = None,
 ) -> None:
     """Write a class and calibrated probabilities for every node of the graph that a model was trained on."""
-    from gpatcher.data.tables import write_table
-    from gpatcher.experiment import conformal_coverage, prediction_columns
+    from gpatcher.experiment import conformal_coverage, write_predictions
 
-    classifier, graph = load_run(folder, root)
-    columns = prediction_columns(classifier, graph, conformal=conformal)
-    write_table(columns, out)
-    console().print(f"{graph.n:,} rows in {out}")
+    classifier, graph = load_run(folder, root, patches)
+
+    from rich.progress import Progress
+
+    screen = console()
+    with Progress(console=screen, transient=True) as bar:
+        task = bar.add_task("predicting", total=graph.n)
+        write_predictions(classifier, graph, out, lambda done, _: bar.update(task, completed=done), conformal)
+    screen.print(f"{graph.n:,} rows in {out}")
     measured = None if conformal is None else conformal_coverage(classifier, graph, conformal)
     if measured is not None:
         share, size, count = measured
-        console().print(
+        screen.print(
             f"Sets at level {conformal}: {size:.2f} classes on average; they hold the label of {share:.1%} of "
             f"{count:,} test nodes",
             soft_wrap=True,

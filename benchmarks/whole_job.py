@@ -1,0 +1,102 @@
+"""Seconds and peak memory of a whole job, stage by stage: load, extract, five epochs on labelled nodes, predict all.
+
+python benchmarks/whole_job.py [SHARE]    SHARE of the full size, 1 by default, e.g. 0.01 to see that it works
+
+Each size runs in a process of its own, so that its peak is its own. The peaks hold resident pages of mapped files too.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import record
+
+from gpatcher.data.synthetic import rmat
+from gpatcher.estimator import GPatcherClassifier, table_parameters
+from gpatcher.experiment import write_predictions
+from gpatcher.graph import Graph, Split
+from gpatcher.table import write_patches
+
+FEATURES, DEGREE, EPOCHS, LABELLED, PATCH = 128, 10, 5, 100_000, 32
+GIB = 2**30
+# nodes, whether features are read from a file, bound on the peak in GB, memory that training is given in GiB
+JOBS = {
+    "1M nodes, features in memory": (1_000_000, False, 8, 4),
+    "4M nodes, features in a file": (4_000_000, True, 12, 6),
+}
+
+
+def prepare(folder: Path, nodes: int) -> None:
+    """Write edges (each once), features and labels as plain arrays: what the job is to start from."""
+    graph = rmat(n=nodes, m=DEGREE * nodes, a=0.45, b=0.15, c=0.15, seed=1)
+    source = np.repeat(np.arange(graph.n, dtype=np.int32), np.diff(graph.indptr))
+    once = source < graph.indices
+    np.save(folder / "edges.npy", np.stack([source[once], graph.indices[once]]))
+    np.save(folder / "y.npy", graph.y)
+    rng = np.random.default_rng(0)
+    mean = rng.standard_normal((graph.num_classes, FEATURES), dtype=np.float32)
+    x = np.lib.format.open_memmap(folder / "x.npy", "w+", np.float32, (graph.n, FEATURES))
+    for start in range(0, graph.n, 1 << 16):
+        y = graph.y[start : start + (1 << 16)]
+        x[start : start + len(y)] = rng.standard_normal((len(y), FEATURES), dtype=np.float32) + 0.1 * mean[y]
+
+
+def load(folder: Path, mapped: bool, labelled: int) -> Graph:
+    """Build the graph with a split of ``labelled`` training nodes."""
+    x = np.load(folder / "x.npy", mmap_mode="r" if mapped else None)
+    y = np.load(folder / "y.npy")
+    graph = Graph.from_edge_index(np.load(folder / "edges.npy"), x=x, y=y).undirected()
+    nodes = np.random.default_rng(0).permutation(graph.n)
+    val = labelled // 5
+    return graph.with_splits([Split(nodes[:labelled], nodes[labelled : labelled + val], nodes[-val:])])
+
+
+def job(name: str, share: float, folder: Path) -> None:
+    """Run the stages in this process and print what each took."""
+    _, mapped, _, memory = JOBS[name]
+    rows: list[dict[str, Any]] = []
+
+    def stage(what: str, call: Callable[[], Any]) -> Any:
+        record.forget_peak()
+        started = time.perf_counter()
+        result = call()
+        seconds = time.perf_counter() - started
+        rows.append({"job": name, "stage": what, "seconds": seconds, "peak_gb": record.memory_bytes("VmHWM") / 1e9})
+        return result
+
+    graph = stage("load", lambda: load(folder, mapped, int(share * LABELLED)))
+    table = stage("extract", lambda: write_patches(graph, folder / "patches", size=PATCH))
+    options = {**table_parameters(table), "epochs": EPOCHS, "memory": memory * GIB}
+    model = stage("train", lambda: GPatcherClassifier(**options).fit(graph, 0, patches=table))
+    stage("predict", lambda: write_predictions(model, graph, folder / "predictions.parquet"))
+    found = f"batches of {model.batch_size_}, test accuracy {model.result_.test_accuracy:.3f}"
+    print(json.dumps({"rows": rows, "found": found}))
+
+
+def main() -> None:
+    if len(sys.argv) == 4:
+        job(sys.argv[1], float(sys.argv[2]), Path(sys.argv[3]))
+        return
+    share = float(sys.argv[1]) if len(sys.argv) == 2 else 1.0
+    rows = []
+    for name, (nodes, _, bound, _) in JOBS.items():
+        with tempfile.TemporaryDirectory() as scratch:
+            prepare(Path(scratch), int(share * nodes))
+            command = [sys.executable, __file__, name, str(share), scratch]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        found = json.loads(done.stdout.splitlines()[-1])
+        print(f"{name}: {found['found']}")
+        whole = {"job": name, "stage": "all", "seconds": sum(row["seconds"] for row in found["rows"])}
+        whole |= {"peak_gb": max(row["peak_gb"] for row in found["rows"])}
+        rows += [row | {"bound": ""} for row in found["rows"]] + [whole | {"bound": f"below {bound} GB"}]
+    record.write("whole_job", rows)
+
+
+if __name__ == "__main__":
+    main()
