@@ -84,7 +84,7 @@ def test_fit_and_predict(request, tmp_path, model, extractor, kind):
     for record in found:
         assert f"{100 * record['test_accuracy']:.1f}" in done.stdout
         assert (record["config"]["epochs"], record["config"]["patch_size"]) == (5, 4)
-    assert "what the filter learned" in (folder / "filter.html").read_text()
+    assert "how far to trust this model" in (folder / "report.html").read_text()
 
     name = f"p.{kind}"
     assert "200 rows" in run("predict", "run", "--out", name).stdout

@@ -100,6 +100,28 @@ def test_fit_and_predict(graph, extractor):
     assert model.score(nodes=model.split_.val) == pytest.approx(model.result_.val_accuracy)
 
 
+def test_probabilities_are_calibrated_unless_raw_ones_are_asked_for(tmp_path):
+    graph = csbm(phi=0.1, n=120, features=20)  # hard enough for a few mistakes
+    model = quick(epochs=30).fit(graph)
+    logits = torch.from_numpy(model.decision_function())
+    t = model.calibration_.temperature
+    assert t != 1.0
+    np.testing.assert_allclose(model.predict_proba(), (logits / t).softmax(1), atol=1e-6)
+    np.testing.assert_allclose(model.predict_proba(calibrated=False), logits.softmax(1), atol=1e-6)
+    # learned from the validation nodes alone
+    from gpatcher.calibration import calibrate
+
+    val = model.split_.val
+    again = calibrate(model.decision_function(nodes=val), graph.y[val], model.seed)
+    assert again.temperature == pytest.approx(t)
+    # and saved with the model
+    model.save(tmp_path)
+    kept = type(model).load(tmp_path, graph)
+    np.testing.assert_allclose(kept.predict_proba(), model.predict_proba())
+    np.testing.assert_array_equal(kept.predict_sets(level=0.9), model.predict_sets(level=0.9))
+    assert model.predict_sets(level=0.8).any(1).all()
+
+
 def test_names_of_the_classes():
     base = csbm(phi=-0.5, n=60, features=6)
     named = replace(base, classes=("ant", "bee"))

@@ -128,14 +128,15 @@ def test_the_model_that_validated_best_is_kept(several, tmp_path):
     assert kept.split_.hash == best["split_hash"]
     assert kept.score() == best["test_accuracy"]
     assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "filter.html",
         "model.json",
         "model.safetensors",
         "records.jsonl",
+        "report.html",
     ]
-    page = (tmp_path / "filter.html").read_text()
-    assert "what the filter learned" in page
-    assert f"epoch {best['best_epoch']}" in page
+    page = (tmp_path / "report.html").read_text()
+    assert "how far to trust this model" in page
+    assert f"epoch {best['best_epoch']} (dotted)" in page
+    assert f"Accuracy {best['test_accuracy']:.1%} on" in page
     assert json.loads((tmp_path / "model.json").read_text())["source"] == {"name": "here"}
 
 
@@ -277,6 +278,20 @@ def test_a_kill_between_record_and_model_leaves_no_folder_without_a_model(graph,
     run_splits(graph, "fast", QUICK, tmp_path, resume=True)
     assert (tmp_path / "model.json").exists()
     assert GPatcherClassifier.load(tmp_path, graph).predict().shape == (80,)
+
+
+def test_a_kill_before_the_page_leaves_no_folder_without_one(graph, tmp_path):
+    run_splits(graph, "fast", QUICK, tmp_path)
+    (tmp_path / "report.html").unlink()
+    run_splits(graph, "fast", QUICK, tmp_path, resume=True)
+    page = (tmp_path / "report.html").read_text()
+    assert "from a saved model" in page
+    assert "Learning curve" not in page
+
+
+def test_the_page_may_leave_out_the_rivals(graph, tmp_path):
+    run_splits(graph, "fast", QUICK, tmp_path, compare=False)
+    assert "Against MLP and GCN" not in (tmp_path / "report.html").read_text()
 
 
 def test_a_cut_record_is_made_again_and_kept(several, tmp_path):

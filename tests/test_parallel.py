@@ -102,8 +102,8 @@ def test_a_killed_training_worker_on_a_cluster(loopback_only, tmp_path):
     assert found["record"]["epochs"] == 40
     assert found["record"]["batch_size"] == 64
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
-        "filter.html",
         "model.json",
         "model.safetensors",
         "records.jsonl",
+        "report.html",
     ]

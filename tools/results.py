@@ -54,7 +54,8 @@ def run(datasets: list[str], rows: list[str]) -> None:
             if len(have) == len(plan_runs(graph, "all", 0)):
                 continue
             out = RUNS / f"{dataset}-{model}-{key}"
-            done = run_splits(graph, model, parameters(model, dataset, preset), out, splits="all", resume=True)
+            chosen = parameters(model, dataset, preset)
+            done = run_splits(graph, model, chosen, out, splits="all", resume=True, compare=False)
             for record in done:
                 if (record["split"], record["seed"]) not in have:
                     append_record(RECORDS, record)

@@ -10,13 +10,18 @@ if TYPE_CHECKING:
     from gpatcher.data import load_dataset, load_graph, read_tables
     from gpatcher.diagnosis import Diagnosis, diagnose
     from gpatcher.estimator import GPatcherClassifier
+    from gpatcher.explain import Explanation
+    from gpatcher.export import export_onnx
     from gpatcher.graph import Graph, InputError, InputWarning, Split
     from gpatcher.model import FixedPatches, GPatcher, PatchMixer
     from gpatcher.newcomers import Newcomers
     from gpatcher.patches import Patches, SpectralPatches, extract_patches
+    from gpatcher.transforms import AddPatches
 
 _HOME = {
+    "AddPatches": "gpatcher.transforms",
     "Diagnosis": "gpatcher.diagnosis",
+    "Explanation": "gpatcher.explain",
     "FixedPatches": "gpatcher.model",
     "GPatcher": "gpatcher.model",
     "GPatcherClassifier": "gpatcher.estimator",
@@ -29,6 +34,7 @@ _HOME = {
     "SpectralPatches": "gpatcher.patches",
     "Split": "gpatcher.graph",
     "diagnose": "gpatcher.diagnosis",
+    "export_onnx": "gpatcher.export",
     "extract_patches": "gpatcher.patches",
     "load_dataset": "gpatcher.data",
     "load_graph": "gpatcher.data",
@@ -36,7 +42,9 @@ _HOME = {
 }
 
 __all__ = [
+    "AddPatches",
     "Diagnosis",
+    "Explanation",
     "FixedPatches",
     "GPatcher",
     "GPatcherClassifier",
@@ -49,6 +57,7 @@ __all__ = [
     "SpectralPatches",
     "Split",
     "diagnose",
+    "export_onnx",
     "extract_patches",
     "load_dataset",
     "load_graph",

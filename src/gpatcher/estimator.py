@@ -18,8 +18,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpatcher import __version__
+from gpatcher.calibration import Calibration, calibrate
 from gpatcher.data.splits import stratified_split
 from gpatcher.engine import RayEngine, run_together
+from gpatcher.explain import Explanation, explain_nodes
 from gpatcher.features import FeatureTable, node_features
 from gpatcher.filters import LearnableFilter, ppr_response, response
 from gpatcher.graph import FloatArray, Graph, InputError, IntArray, Split, some
@@ -131,6 +133,8 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     result_ : figures of the training run
     batch_size_ : nodes in a step, None for all at once
     patches_ : the patches of all nodes
+    features_ : the features of all nodes, as the model sees them
+    calibration_ : what the validation nodes taught about the probabilities
 
     Examples
     --------
@@ -268,6 +272,8 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_ = np.array(graph.classes)
         self.fingerprint_ = graph.fingerprint
         self._remember(graph, prepared)
+        known = self.split_.val[graph.labels()[self.split_.val] >= 0]
+        self.calibration_: Calibration = calibrate(self._logits(known), graph.labels()[known], self.seed)
         return self
 
     def _train_on(
@@ -470,14 +476,30 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # ---- using
 
-    def predict_proba(self, graph: Graph | None = None, nodes: Any = None) -> FloatArray:
-        """Return the probability of each class, shape (len(nodes), C); by default for all nodes of the graph."""
+    def predict_proba(self, graph: Graph | None = None, nodes: Any = None, *, calibrated: bool = True) -> FloatArray:
+        """Return the probability of each class, shape (len(nodes), C); by default for all nodes of the graph.
+
+        ``calibrated=False`` gives the model's own softmax, before temperature scaling.
+        """
+        logits = self.decision_function(graph, nodes)
+        return self.calibration_.probability(logits) if calibrated else torch.from_numpy(logits).softmax(1).numpy()
+
+    def predict_sets(self, graph: Graph | None = None, nodes: Any = None, *, level: float = 0.9) -> npt.NDArray[Any]:
+        """Return the classes that hold the true one with probability ``level``, as a mask (len(nodes), C).
+
+        See `Calibration.sets` for what that rests on.
+        """
+        return self.calibration_.sets(self.decision_function(graph, nodes), level)
+
+    def decision_function(self, graph: Graph | None = None, nodes: Any = None) -> FloatArray:
+        """Return the logits, shape (len(nodes), C)."""
         check_is_fitted(self)
         graph = self._known(graph)
-        ids = np.arange(graph.n) if nodes is None else _ids(nodes, graph)
-        batch = self._batch_size(graph, self._prepared) or _TABLE_BATCH
-        logits = predict_logits(self.model_, self._prepared.x, ids, batch)
-        return logits.softmax(1).numpy()
+        return self._logits(np.arange(graph.n) if nodes is None else _ids(nodes, graph))
+
+    def _logits(self, ids: IntArray) -> FloatArray:
+        batch = self._batch_size(self._graph, self._prepared) or _TABLE_BATCH
+        return predict_logits(self.model_, self._prepared.x, ids, batch).numpy()
 
     def predict(self, graph: Graph | None = None, nodes: Any = None) -> npt.NDArray[Any]:
         """Return the name of the most probable class of each node."""
@@ -494,6 +516,18 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not ids.size:
             raise InputError("none of these nodes has a label to compare with")
         return float((self.predict_proba(graph, ids).argmax(1) == graph.labels()[ids]).mean())
+
+    def explain(self, node: int, graph: Graph | None = None) -> Explanation:
+        """Return the node's patch and what each member adds to the decision."""
+        return self.explain_nodes([node], graph)[0]
+
+    def explain_nodes(self, nodes: Any, graph: Graph | None = None) -> list[Explanation]:
+        """Explain several nodes, which shares most of the work."""
+        check_is_fitted(self)
+        graph = self._known(graph)
+        names = [str(c) for c in self.classes_]
+        temperature = self.calibration_.temperature
+        return explain_nodes(self.model_, self._prepared.x, graph, self.split_, names, _ids(nodes, graph), temperature)
 
     def _known(self, graph: Graph | None) -> Graph:
         """Return the graph, made ready for this model; a saved model must be given it once."""
@@ -526,8 +560,8 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{graph.fingerprint}: its edges differ; train on this graph, or pass the one it was trained on"
             )
 
-    def predict_proba_new(self, newcomers: Newcomers) -> FloatArray:
-        """Return the probability of each class for nodes that came after training, shape (count, C).
+    def decision_function_new(self, newcomers: Newcomers) -> FloatArray:
+        """Return the logits of nodes that came after training, shape (count, C).
 
         The answer is that of the whole graph with the newcomers in it and the same weights. With ``ppr``, and with
         ``polynomial`` where it needs no eigenvectors, walks start at the new nodes alone: the cost does not depend on
@@ -563,8 +597,11 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         state = {k: v for k, v in state.items() if not k.startswith("patches.") or k.startswith("patches.filter.")}
         _load_weights(model, state, strict=False)  # the selection is not among them: it is made anew
         model.renew()
-        logits = predict_logits(model, x, np.arange(newcomers.count), self.batch_size or 4096)
-        return logits.softmax(1).numpy()
+        return predict_logits(model, x, np.arange(newcomers.count), self.batch_size or _TABLE_BATCH).numpy()
+
+    def predict_proba_new(self, newcomers: Newcomers) -> FloatArray:
+        """Return the calibrated probability of each class for nodes that came after training; see above."""
+        return self.calibration_.probability(self.decision_function_new(newcomers))
 
     def predict_new(self, newcomers: Newcomers) -> npt.NDArray[Any]:
         """Return the name of the most probable class of each newcomer."""
@@ -585,6 +622,13 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         self._known(None)
         return self.model_.patches.patches()
+
+    @property
+    def features_(self) -> FeatureTable:
+        """The table of features that the model sees."""
+        check_is_fitted(self)
+        self._known(None)
+        return self._prepared.x
 
     def filter_response(self, points: int = 201) -> FilterResponse:
         """Return λ over [-1, 1] and the response g(λ) of the filter there, learned and at the start."""
@@ -617,6 +661,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         state |= {
             f"split.{part}": torch.as_tensor(getattr(self.split_, part).copy()) for part in ("train", "val", "test")
         }
+        state["calibration.scores"] = torch.as_tensor(self.calibration_.scores)
         safetensors.torch.save_file(state, folder / "model.safetensors")
         about = {
             "format": _FORMAT,
@@ -629,6 +674,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "classes": [str(c) for c in self.classes_],
             "fingerprint": self.fingerprint_,
             "features": int(self._prepared.x.shape[1]),
+            "calibration": self.calibration_.to_dict(),
             "source": source,
             "patches": None if self._table is None else str(self._table.absolute()),
         }
@@ -656,6 +702,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             model.compared_ = about.get("compared", {})
             model.classes_ = np.array(about["classes"])
             model.fingerprint_ = about["fingerprint"]
+            model.calibration_ = Calibration(**about["calibration"], scores=state.pop("calibration.scores").numpy())
         except (TypeError, KeyError) as error:
             raise InputError(f"{folder} does not hold a whole model of this version ({error}); train again") from None
         place = patches or about.get("patches")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
+from gpatcher.bench.baselines import make_baseline
+from gpatcher.calibration import reliability
 from gpatcher.data.splits import plan_runs
 from gpatcher.data.tables import write_pieces
 from gpatcher.engine import RayEngine
@@ -16,6 +21,9 @@ from gpatcher.estimator import GPatcherClassifier
 from gpatcher.graph import FloatArray, Graph, InputError, IntArray
 from gpatcher.newcomers import Newcomers
 from gpatcher.records import Record, append_record, config_hash, peak_rss_mb, read_records, versions
+from gpatcher.report.run import write_run
+from gpatcher.review import LARGE, Rival, judged_nodes, review
+from gpatcher.training import TrainConfig, fit, predict_logits
 
 _ROWS = 1 << 16  # predictions made and written at a time
 
@@ -34,19 +42,23 @@ def run_splits(
     engine: RayEngine | None = None,
     workers: int | None = None,
     resume: bool = False,
+    compare: bool = True,
     progress: Callable[[int, int, int, int, dict[str, float]], None] | None = None,
     extracting: Callable[[int, int], None] | None = None,
+    stage: Callable[[str], None] | None = None,
 ) -> list[Record]:
     """Train one model per split, append a record for each, keep the one that validated best.
 
     Parameters
     ----------
     parameters : of `GPatcherClassifier`
-    out : folder for records.jsonl, model.json, model.safetensors and filter.html
+    out : folder for records.jsonl, model.json, model.safetensors and report.html, the page of the kept model
+    compare : train MLP and GCN on the split of the kept model, for the page
     patches, engine, workers : see `GPatcherClassifier.fit`
     resume : skip runs that are in records.jsonl with the same configuration, and go on from a checkpoint
     progress : called with run, runs, epoch, most epochs and the figures of the epoch
     extracting : called with steps done and steps in all while patches are made without eigenvectors
+    stage : called with a few words on what is done after the runs
     """
     try:
         classifier = GPatcherClassifier(**parameters, device=device)
@@ -65,6 +77,8 @@ def run_splits(
     done: list[Record] = []
     prepared = None
     best = -1.0
+    kept: GPatcherClassifier | None = None
+    page = out / "report.html"
     for number, (split, run_seed) in enumerate(runs, 1):
         if (split, run_seed) in finished:
             done.append(finished[split, run_seed])
@@ -109,6 +123,7 @@ def run_splits(
             "batch_size": classifier.batch_size_,
             "peak_rss_mb": max(peak_rss_mb(), classifier.workers_peak_mb_),
             "split_hash": classifier.split_.hash,
+            "calibration": calibration_figures(classifier, graph),
             "directed_input": graph.is_directed,
             "config_hash": key,
             "config": config,
@@ -118,10 +133,14 @@ def run_splits(
         if result.val_accuracy > best:
             best = result.val_accuracy
             classifier.save(out, source=origin)
-            write_filter_page(classifier, graph, out / "filter.html")
+            kept = copy.copy(classifier)  # fitting anew gives the classifier a new model, and leaves this one its own
         append_record(path, record)
         _forget(place)
         done.append(record)
+    if kept is None and not page.exists():  # all runs were finished, but a kill came before the page
+        kept = GPatcherClassifier.load(out, graph)
+    if kept is not None:
+        write_report(kept, graph, page, compare, stage)
     return done
 
 
@@ -132,45 +151,61 @@ def _forget(checkpoint: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def write_filter_page(classifier: GPatcherClassifier, graph: Graph, path: Path) -> None:
-    """Write a page with the response of the filter and the course of the training."""
-    import plotly.graph_objects as go
+def write_report(
+    classifier: GPatcherClassifier,
+    graph: Graph,
+    path: Path,
+    compare: bool = True,
+    stage: Callable[[str], None] | None = None,
+) -> None:
+    """Write the page of a trained model: how well it did beside MLP and GCN, what it learned, why, and the graph."""
+    left_out = []
+    rivals: list[Rival] = []
+    if not compare:
+        left_out.append("MLP and GCN were not trained (--no-compare).")
+    elif graph.n > LARGE:
+        left_out.append(f"MLP and GCN are not trained beside it on more than {LARGE:,} nodes.")
+    else:
+        rivals = train_rivals(classifier, graph, stage)
+    if stage is not None:
+        stage("writing the page")
+    write_run(review(classifier, graph, rivals, left_out), path)
 
-    from gpatcher.report.page import Figure, write_page
 
-    history = classifier.result_.history
-    course = go.Figure()
-    epochs = list(range(1, len(history) + 1))
-    for name, label in (("train_loss", "training loss"), ("val_loss", "validation loss")):
-        course.add_scatter(x=epochs, y=[h[name] for h in history], name=label)
-    course.update_xaxes(title="epoch")
-    course.update_yaxes(title="loss")
-    result = classifier.result_
-    test = "" if result.test_accuracy is None else f", test {result.test_accuracy:.1%}"
-    write_page(
-        path,
-        f"{graph.name}: what the filter learned",
-        f"extractor {classifier.extractor_}; accuracy: validation {result.val_accuracy:.1%}{test}",
-        [
-            Figure(
-                "Response of the filter",
-                "How strongly each frequency counts when nodes are ranked for a patch.",
-                classifier.filter_response().plot(),
-            ),
-            Figure("Training", f"The weights of epoch {result.best_epoch} were kept.", course),
-        ],
-    )
+def train_rivals(
+    classifier: GPatcherClassifier, graph: Graph, stage: Callable[[str], None] | None = None
+) -> list[Rival]:
+    """Train MLP and GCN on the split and features of a fitted model, with its training settings."""
+    settings = {name: getattr(classifier, name) for name in TrainConfig.__dataclass_fields__}
+    config = TrainConfig(**{**settings, "batch_size": None})
+    x = classifier.features_
+    ids = judged_nodes(classifier, graph)[1]
+    rivals = []
+    for name in ("MLP", "GCN"):
+        if stage is not None:
+            stage(f"training {name} to compare with")
+        torch.manual_seed(classifier.seed)
+        sizes = {"hidden": classifier.hidden, "dropout": classifier.dropout}
+        model = make_baseline(name.lower(), graph, x.shape[1], classifier.split_, **sizes).to(x.device)
+        result = fit(model, x, graph.labels(), classifier.split_, config, seed=classifier.seed)
+        predicted = predict_logits(model, x, ids).argmax(1).numpy()
+        rivals.append(Rival(name, predicted, result.val_accuracy, result.test_accuracy, result.seconds))
+    return rivals
 
 
 def write_predictions(
-    classifier: GPatcherClassifier, graph: Graph, path: Path, progress: Callable[[int, int], None] | None = None
+    classifier: GPatcherClassifier,
+    graph: Graph,
+    path: Path,
+    progress: Callable[[int, int], None] | None = None,
+    conformal: float | None = None,
 ) -> None:
-    """Write a row for every node, .csv or .parquet, some at a time."""
+    """Write a row for every node, .csv or .parquet, some at a time; ``conformal`` as of `prediction_columns`."""
 
     def pieces() -> Iterator[dict[str, npt.NDArray[Any]]]:
         for start in range(0, graph.n, _ROWS):
             stop = min(start + _ROWS, graph.n)
-            yield prediction_columns(classifier, graph, np.arange(start, stop))
+            yield prediction_columns(classifier, graph, np.arange(start, stop), conformal)
             if progress is not None:
                 progress(stop, graph.n)
 
@@ -178,26 +213,69 @@ def write_predictions(
 
 
 def prediction_columns(
-    classifier: GPatcherClassifier, graph: Graph, nodes: IntArray | None = None
+    classifier: GPatcherClassifier, graph: Graph, nodes: IntArray | None = None, conformal: float | None = None
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return id, predicted class, a probability per class, confidence and whether a node was trained on."""
+    """Return id, predicted class, a probability per class, confidence and whether a node was trained on.
+
+    With a ``conformal`` level also ``set``: the classes that hold the true one so often, as a JSON list of names.
+    """
     nodes = np.arange(graph.n) if nodes is None else nodes
-    probability = classifier.predict_proba(graph, nodes)
+    logits = classifier.decision_function(graph, nodes)
     trained = np.isin(nodes, classifier.split_.train)
     ids = nodes if graph.node_ids is None else graph.node_ids[nodes]
-    return _columns(classifier, ids, probability, trained)
+    return _columns(classifier, ids, logits, trained, conformal)
 
 
-def new_prediction_columns(classifier: GPatcherClassifier, newcomers: Newcomers) -> dict[str, npt.NDArray[Any]]:
+def new_prediction_columns(
+    classifier: GPatcherClassifier, newcomers: Newcomers, conformal: float | None = None
+) -> dict[str, npt.NDArray[Any]]:
     """Return the columns of `prediction_columns` for nodes that came after training."""
-    probability = classifier.predict_proba_new(newcomers)
+    logits = classifier.decision_function_new(newcomers)
     ids = newcomers.nodes if newcomers.node_ids is None else newcomers.node_ids
-    return _columns(classifier, ids, probability, np.zeros(newcomers.count, dtype=bool))
+    return _columns(classifier, ids, logits, np.zeros(newcomers.count, dtype=bool), conformal)
 
 
 def _columns(
-    classifier: GPatcherClassifier, ids: npt.NDArray[Any], probability: FloatArray, trained: npt.NDArray[np.bool_]
+    classifier: GPatcherClassifier,
+    ids: npt.NDArray[Any],
+    logits: FloatArray,
+    trained: npt.NDArray[np.bool_],
+    conformal: float | None,
 ) -> dict[str, npt.NDArray[Any]]:
-    columns = {"id": ids, "predicted": classifier.classes_[probability.argmax(1)]}
-    columns |= {f"probability_{name}": probability[:, c] for c, name in enumerate(classifier.classes_)}
-    return {**columns, "confidence": probability.max(1), "in_training": trained}
+    names = classifier.classes_
+    probability = classifier.calibration_.probability(logits)
+    columns = {"id": ids, "predicted": names[probability.argmax(1)]}
+    columns |= {f"probability_{name}": probability[:, c] for c, name in enumerate(names)}
+    columns |= {"confidence": probability.max(1), "in_training": trained}
+    if conformal is not None:
+        inside = classifier.calibration_.sets(logits, conformal)
+        # few sets differ: each is written out once
+        kinds, kind = np.unique(inside, axis=0, return_inverse=True)
+        written = [json.dumps([str(name) for name in names[one]], ensure_ascii=False) for one in kinds]
+        columns["set"] = np.array(written)[kind]
+    return columns
+
+
+def calibration_figures(classifier: GPatcherClassifier, graph: Graph) -> dict[str, float | None]:
+    """Return the temperature and the expected calibration error before and after it, on validation and on test."""
+    known = classifier.split_.test[graph.labels()[classifier.split_.test] >= 0]
+    test: list[float | None] = [None, None]
+    if known.size:
+        raw = classifier.predict_proba(graph, known, calibrated=False)
+        test = [reliability(p, graph.labels()[known]).error for p in (raw, classifier.predict_proba(graph, known))]
+    return {
+        "temperature": classifier.calibration_.temperature,
+        "val_error_before": classifier.calibration_.error_before,
+        "val_error_after": classifier.calibration_.error_after,
+        "test_error_before": test[0],
+        "test_error_after": test[1],
+    }
+
+
+def conformal_coverage(classifier: GPatcherClassifier, graph: Graph, level: float) -> tuple[float, float, int] | None:
+    """Return how often the conformal sets of test nodes hold the label, their mean size, and the number of nodes."""
+    known = classifier.split_.test[graph.labels()[classifier.split_.test] >= 0]
+    if not known.size:
+        return None
+    inside = classifier.predict_sets(graph, known, level=level)
+    return float(inside[np.arange(known.size), graph.labels()[known]].mean()), float(inside.sum(1).mean()), known.size

@@ -100,6 +100,11 @@ class FeatureTable:
             return F.dropout(self._tensor, dropout) @ weight
         return self._whole.linear(weight, dropout)
 
+    def rows(self, ids: Tensor) -> Tensor:
+        """Return rows of the table as they are, dense; shape (len(ids), d)."""
+        part = self.take(ids)
+        return torch.from_numpy(part._sparse.toarray()).to(self.device) if part._tensor is None else part._tensor
+
     @cached_property
     def _whole(self) -> _SparseRows:
         return _SparseRows(self._sparse, self.device)

@@ -222,6 +222,17 @@ class GPatcher(nn.Module):
         batch = nodes if isinstance(nodes, Batch) else self.fetch(x, nodes)
         index, score, there = batch.index, batch.score, batch.there
         h = self.encode(batch.x)
+        return self.classify(h, index, score, there)
+
+    def classify(self, h: Tensor, index: Tensor, score: Tensor, there: Tensor) -> Tensor:
+        """Return the logits of patches whose members are rows of ``h``.
+
+        Parameters
+        ----------
+        h : encoded nodes, shape (rows, h)
+        index : which row stands at each place, shape (b, p); any row where a place is empty
+        score, there : shape (b, p); ``there`` is 1 where a place is taken, else 0
+        """
         parts = {"ego": h[index[:, 0]]}
         if "mean" in self.paths:
             weight = score if self.mean_ego else torch.cat([torch.zeros_like(score[:, :1]), score[:, 1:]], 1)

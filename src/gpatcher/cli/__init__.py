@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from gpatcher.cli import bench, explore, patches, train
+from gpatcher.cli import bench, explain, explore, patches, train
 
 app = typer.Typer(
     name="gpatcher",
@@ -63,6 +63,8 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     patches.patches,
     train.fit,
     train.predict,
+    explain.explain,
+    explain.export,
     bench.bench,
     bench.tune,
     bench.report,

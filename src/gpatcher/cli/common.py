@@ -13,6 +13,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from gpatcher.estimator import GPatcherClassifier
     from gpatcher.graph import Graph
     from gpatcher.newcomers import Newcomers
 
@@ -20,6 +21,7 @@ SOURCE_HELP = (
     "A data set ('gpatcher datasets' lists them), a generator: csbm:phi=-0.5,n=5000, board, colouring, "
     "rmat:n=300000,m=3000000,seed=3, or a folder that 'gpatcher store' wrote."
 )
+RunFolder = Annotated[Path, typer.Argument(help="The folder that 'gpatcher fit' wrote.")]
 Root = Annotated[
     Path | None, typer.Option(help="Folder of the data sets. Default: $GPATCHER_DATA, else a cache folder.")
 ]
@@ -109,3 +111,22 @@ def read_newcomers(graph: Graph, nodes: Path, edges: Path, origin: dict[str, str
         like = None
     ids, x, ends, weights = read_new_tables(graph, nodes, edges, like=like, **roles)  # type: ignore[arg-type]
     return Newcomers.join(graph, ends, x, len(ids), weights=weights, node_ids=ids)
+
+
+def run_graph(folder: Path, root: Path | None) -> tuple[Graph, dict[str, str | None]]:
+    """Load the graph that a saved model was trained on; return it and where it came from."""
+    from gpatcher.estimator import read_about
+    from gpatcher.graph import InputError
+
+    about = read_about(folder)
+    if not about.get("source"):
+        raise InputError(f"{folder} does not say which graph it belongs to; use it from Python with the graph at hand")
+    return load_origin(about["source"], root), about["source"]
+
+
+def load_run(folder: Path, root: Path | None, patches: Path | None = None) -> tuple[GPatcherClassifier, Graph]:
+    """Load the model that `gpatcher fit` left in a folder, and the graph it was trained on."""
+    from gpatcher.estimator import GPatcherClassifier
+
+    graph, _ = run_graph(folder, root)
+    return GPatcherClassifier.load(folder, graph, patches), graph

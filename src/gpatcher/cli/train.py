@@ -13,6 +13,7 @@ from gpatcher.cli.common import (
     Label,
     Nodes,
     Root,
+    RunFolder,
     SourceArgument,
     SourceColumn,
     TargetColumn,
@@ -20,7 +21,9 @@ from gpatcher.cli.common import (
     console,
     graph_origin,
     load_origin,
+    load_run,
     read_newcomers,
+    run_graph,
     warnings_as_notes,
 )
 
@@ -79,6 +82,7 @@ def fit(
     workers: Annotated[
         int | None, typer.Option(help="Processes on the cluster. Default: one per CPU, up to 8.", min=1)
     ] = None,
+    compare: Annotated[bool, typer.Option(help="Train MLP and GCN on the same split, for the page.")] = True,
     resume: Annotated[
         bool, typer.Option("--resume", help="Skip finished runs and go on with an interrupted one.")
     ] = False,
@@ -91,7 +95,7 @@ def fit(
     weight: Weight = None,
     root: Root = None,
 ) -> None:
-    """Train, score and save: records.jsonl, a model and a page with the learned filter."""
+    """Train, score and save: records.jsonl, a model and a page that shows how far to trust it."""
     from gpatcher.experiment import run_splits
     from gpatcher.graph import InputError
     from gpatcher.presets import parameters
@@ -156,8 +160,10 @@ def fit(
             engine=cluster,
             workers=workers,
             resume=resume,
+            compare=compare,
             progress=show,
             extracting=extracting,
+            stage=lambda words: bar.update(task, description=words, total=None, figures=""),
         )
 
     from rich.table import Table
@@ -177,7 +183,7 @@ def fit(
     steps = {record.get("batch_size") for record in done}
     batches = "" if steps == {None} else f" with batches of {', '.join(f'{b:,} nodes' for b in steps if b)}"
     screen.print(f"Peak memory: {peak / 1024:.2f} GiB{batches}", soft_wrap=True)
-    screen.print(f"Records, model and the page of the filter: {out}/records.jsonl, model.safetensors, filter.html")
+    screen.print(f"Records, model and the page to look at: {out}/records.jsonl, model.safetensors, report.html")
 
 
 def _cluster(engine: str, address: str | None, workers: int | None, patches: Path | None) -> RayEngine | None:
@@ -198,7 +204,7 @@ def _cluster(engine: str, address: str | None, workers: int | None, patches: Pat
 
 
 def predict(
-    folder: Annotated[Path, typer.Argument(help="The folder that 'gpatcher fit' wrote.")],
+    folder: RunFolder,
     out: Annotated[Path, typer.Option(help="Where to write, .parquet or .csv.")] = Path("predictions.parquet"),
     patches: Annotated[
         Path | None, typer.Option(help="The patch table of the model, where it is not where it was.")
@@ -209,32 +215,40 @@ def predict(
     edges: Annotated[
         Path | None, typer.Option(help="Table of their edges, among themselves and to nodes of the graph.")
     ] = None,
+    conformal: Annotated[
+        float | None, typer.Option(help="Also a column 'set': classes that hold the true one so often, e.g. 0.9.")
+    ] = None,
     root: Root = None,
 ) -> None:
-    """Write a class and probabilities for every node of the graph that a model was trained on, or for new nodes."""
+    """Write a class and calibrated probabilities for every node of a trained model's graph, or for new nodes."""
     from gpatcher.data.tables import write_table
-    from gpatcher.estimator import GPatcherClassifier, read_about
-    from gpatcher.experiment import new_prediction_columns, write_predictions
+    from gpatcher.estimator import GPatcherClassifier
+    from gpatcher.experiment import conformal_coverage, new_prediction_columns, write_predictions
     from gpatcher.graph import InputError
 
-    about = read_about(folder)
     if (nodes is None) != (edges is None):
         raise InputError("new nodes need both tables: --nodes with the nodes, --edges with their edges")
-    if not about.get("source"):
-        raise InputError(f"{folder} does not say which graph it belongs to; predict from Python with the graph at hand")
-    graph = load_origin(about["source"], root)
     screen = console()
     if nodes is not None and edges is not None:
+        graph, source = run_graph(folder, root)
         with warnings_as_notes():
-            newcomers = read_newcomers(graph, nodes, edges, about["source"])
-        write_table(new_prediction_columns(GPatcherClassifier.load(folder), newcomers), out)
+            newcomers = read_newcomers(graph, nodes, edges, source)
+        write_table(new_prediction_columns(GPatcherClassifier.load(folder), newcomers, conformal), out)
         screen.print(f"{newcomers.count:,} rows in {out}")
         return
-    classifier = GPatcherClassifier.load(folder, graph, patches)
+    classifier, graph = load_run(folder, root, patches)
 
     from rich.progress import Progress
 
     with Progress(console=screen, transient=True) as bar:
         task = bar.add_task("predicting", total=graph.n)
-        write_predictions(classifier, graph, out, lambda done, _: bar.update(task, completed=done))
+        write_predictions(classifier, graph, out, lambda done, _: bar.update(task, completed=done), conformal)
     screen.print(f"{graph.n:,} rows in {out}")
+    measured = None if conformal is None else conformal_coverage(classifier, graph, conformal)
+    if measured is not None:
+        share, size, count = measured
+        screen.print(
+            f"Sets at level {conformal}: {size:.2f} classes on average; they hold the label of {share:.1%} of "
+            f"{count:,} test nodes",
+            soft_wrap=True,
+        )

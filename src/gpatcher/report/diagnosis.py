@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from gpatcher.diagnosis import Diagnosis, SpectralDiagnosis
 from gpatcher.graph import IntArray
 from gpatcher.heterophily import Heterophily
-from gpatcher.report.page import BLUE, ORANGE, Figure, Notes, Table, write_page
+from gpatcher.report.page import BLUE, ORANGE, Figure, Notes, Part, Table, write_page
 
 _LARGEST_MATRIX = 40  # classes drawn in the compatibility matrix and the class balance
 
@@ -43,7 +43,13 @@ def measure_rows(found: Diagnosis) -> list[tuple[str, str, str]]:
 
 def write_diagnosis(found: Diagnosis, path: str | Path) -> Path:
     """Write the page of a diagnosis to ``path``."""
-    parts: list[Figure | Table | Notes] = [
+    subtitle = f"{found.nodes:,} nodes, {found.edges:,} edges, {found.classes:,} classes"
+    return write_page(path, f"Diagnosis of {found.name}", subtitle, diagnosis_parts(found))
+
+
+def diagnosis_parts(found: Diagnosis) -> list[Part]:
+    """Return what a page shows of a diagnosis."""
+    parts: list[Part] = [
         Notes("What to try", found.advice),
         Notes("What to know about the data", found.problems or ["Nothing out of the ordinary was found."]),
         Table("Measures", "", ("measure", "value", "meaning"), measure_rows(found)),
@@ -59,8 +65,7 @@ def write_diagnosis(found: Diagnosis, path: str | Path) -> Path:
         parts.append(_compatibility(found.measures, found.class_names))
     if found.spectral is not None and found.spectral.lemma:
         parts.append(_lemma(found.spectral))
-    subtitle = f"{found.nodes:,} nodes, {found.edges:,} edges, {found.classes:,} classes"
-    return write_page(path, f"Diagnosis of {found.name}", subtitle, parts)
+    return parts
 
 
 def _node_heterophily(known: Heterophily) -> Figure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Sequence
@@ -62,9 +63,34 @@ class Notes:
 
     title: str
     lines: Sequence[str]
+    wide: bool = False
 
 
-def write_page(path: str | Path, title: str, subtitle: str, parts: Sequence[Figure | Table | Notes]) -> Path:
+@dataclass(frozen=True)
+class Heading:
+    """The start of a group of parts."""
+
+    title: str
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """Nodes to pick from, each with its patch; a little script draws the one that was picked."""
+
+    title: str
+    caption: str
+    nodes: Sequence[dict[str, Any]]
+
+    def json(self) -> str:
+        """Return the nodes as JSON that no text in them can break out of."""
+        return json.dumps(self.nodes, allow_nan=False).replace("<", "\\u003c")
+
+
+Part = Figure | Table | Notes | Heading | Explorer
+
+
+def write_page(path: str | Path, title: str, subtitle: str, parts: Sequence[Part]) -> Path:
     """Write the page, whole or not at all."""
     path = Path(path)
     if not path.parent.is_dir():
