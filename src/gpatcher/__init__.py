@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gpatcher.graph import Graph, InputError, InputWarning, Split
     from gpatcher.model import FixedPatches, GPatcher, PatchMixer
     from gpatcher.patches import Patches, SpectralPatches, extract_patches
+    from gpatcher.tabular import TableClassifier
 
 _HOME = {
     "Diagnosis": "gpatcher.diagnosis",
@@ -26,6 +27,7 @@ _HOME = {
     "Patches": "gpatcher.patches",
     "SpectralPatches": "gpatcher.patches",
     "Split": "gpatcher.graph",
+    "TableClassifier": "gpatcher.tabular",
     "diagnose": "gpatcher.diagnosis",
     "extract_patches": "gpatcher.patches",
     "load_dataset": "gpatcher.data",
@@ -45,6 +47,7 @@ __all__ = [
     "Patches",
     "SpectralPatches",
     "Split",
+    "TableClassifier",
     "diagnose",
     "extract_patches",
     "load_dataset",

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gpatcher.estimator import GPatcherClassifier
-from gpatcher.graph import Graph, InputError
+from gpatcher.graph import Graph, InputError, IntArray
+from gpatcher.metrics import measure_all
 from gpatcher.records import Record, append_record, config_hash, peak_rss_mb, read_records, versions
 
 _SEEDS = 10  # runs of `--splits all` where the data have one split
@@ -45,7 +46,7 @@ def run_splits(
     splits: str = "0",
     seed: int = 0,
     device: str = "cpu",
-    origin: dict[str, str | None] | None = None,
+    origin: dict[str, Any] | None = None,
     resume: bool = False,
     progress: Callable[[int, int, int, int, dict[str, float]], None] | None = None,
 ) -> list[Record]:
@@ -100,6 +101,10 @@ def run_splits(
             "seed": run_seed,
             "val_accuracy": result.val_accuracy,
             "test_accuracy": result.test_accuracy,
+            "metrics": {
+                "validation": _metrics(classifier, graph, classifier.split_.val),
+                "test": _metrics(classifier, graph, classifier.split_.test),
+            },
             "epochs": result.epochs,
             "best_epoch": result.best_epoch,
             "seconds": round(result.seconds, 3),
@@ -120,6 +125,11 @@ def run_splits(
         place.unlink(missing_ok=True)
         done.append(record)
     return done
+
+
+def _metrics(classifier: GPatcherClassifier, graph: Graph, nodes: IntArray) -> dict[str, float | None] | None:
+    known = nodes[graph.labels()[nodes] >= 0]
+    return measure_all(graph.labels()[known], classifier.predict_proba(graph, known)) if known.size else None
 
 
 def write_filter_page(classifier: GPatcherClassifier, graph: Graph, path: Path) -> None:
