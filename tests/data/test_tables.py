@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpatcher.data import read_tables
+from gpatcher.data.tables import load_tables
 from gpatcher.graph import Graph, InputError, InputWarning
 
 NODES = "id,label,age,member\na,cat,1.5,true\nb,,2,false\nc,ant,-3,true\n"
@@ -340,6 +341,142 @@ def test_rows_of_parquet_count_from_zero(tmp_path):
     pa.parquet.write_table(pa.table({"source": ["a", "b"], "target": ["b", None]}), tmp_path / "edges.parquet")
     with pytest.raises(InputError, match="column 'target' are missing, the first on row 1;"):
         read_tables(None, tmp_path / "edges.parquet")
+
+
+# ------------------------------------------------------------------------------------------ what is chosen
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_the_delimiter_is_found(write, mark):
+    nodes, edges = (write(f"{n}.csv", t.replace(",", mark)) for n, t in (("nodes", NODES), ("edges", EDGES)))
+    with pytest.warns(InputWarning, match="the columns are separated by (semicolons|tabs|bars)"):
+        check_small(read_tables(nodes, edges))
+    check_small(read_tables(nodes, edges, delimiter=mark))
+    with pytest.raises(InputError, match=r"no column 'source'; its columns are separated by .*--delimiter"):
+        read_tables(nodes, edges, delimiter="#")
+
+
+def test_a_folder_of_parquet_files(tmp_path):
+    for name, text in (("nodes", NODES), ("edges", EDGES)):
+        (tmp_path / name).mkdir()
+        table = pa.csv.read_csv(pa.BufferReader(text.encode()))
+        pa.parquet.write_table(table.slice(0, 1), tmp_path / name / "part-0.parquet")
+        pa.parquet.write_table(table.slice(1), tmp_path / name / "part-1.parquet")
+    check_small(read_tables(tmp_path / "nodes", tmp_path / "edges"))
+    pa.parquet.write_table(pa.table({"source": ["a"], "target": ["z"]}), tmp_path / "edges" / "part-2.parquet")
+    with pytest.raises(InputError, match=r"'target' are not in .*nodes, the first on row 0 of part-2.parquet \('z'\)"):
+        read_tables(tmp_path / "nodes", tmp_path / "edges")
+    pa.parquet.write_table(pa.table({"source": ["a"], "to": ["b"]}), tmp_path / "edges" / "part-2.parquet")
+    with pytest.raises(InputError, match=r"part-2.parquet and part-0.parquet differ in their columns: target, to"):
+        read_tables(tmp_path / "nodes", tmp_path / "edges")
+
+
+def test_tables_in_memory():
+    import pandas as pd
+
+    nodes, edges = (pa.csv.read_csv(pa.BufferReader(text.encode())) for text in (NODES, EDGES))
+    for convert in (lambda table: table, lambda table: pd.DataFrame(table.to_pydict())):
+        graph = read_tables(convert(nodes), convert(edges), name="edges")
+        check_small(graph)
+    with pytest.raises(InputError, match="nodes must be a path, a pyarrow table or a pandas frame, got list"):
+        read_tables([1, 2], edges)
+    with pytest.raises(InputError, match=r"edges: .* 'source' are not in nodes, the first on row 0"):
+        read_tables(nodes, pa.table({"source": ["z"], "target": ["a"]}))
+
+
+def test_edges_to_unknown_ids(write):
+    nodes, edges = write("nodes.csv", NODES), write("edges.csv", "source,target\na,b\na,z\ny,b\nz,y\n")
+    with pytest.warns(InputWarning, match=r"edges.csv: 3 of 4 edges name an id that is not among the nodes"):
+        found = load_tables(nodes, edges, on_unknown_id="drop", directed=True)
+    assert edge_set(found.graph) == {("a", "b")}
+    assert found.counts.unknown == 3
+    with pytest.warns(InputWarning, match=r"edges.csv: 2 ids are not in .*nodes.csv; nodes are added: 'y', 'z'"):
+        found = load_tables(nodes, edges, on_unknown_id="add", directed=True)
+    assert edge_set(found.graph) == {("a", "b"), ("a", "z"), ("y", "b"), ("z", "y")}
+    assert found.counts.added == 2
+    assert found.graph.y.tolist() == [1, -1, 0, -1, -1]
+    names = found.encoder.names()
+    assert found.graph.x[:, names.index("age: missing")].tolist() == [0, 0, 0, 1, 1]
+
+
+def test_doubled_and_missing_ids(write):
+    nodes = write("nodes.csv", "id,label,f\na,x,1\nb,y,2\na,z,3\n,y,4\nc,x,5\nd,y,oops\n")
+    edges = write("edges.csv", "source,target\na,b\n,b\nc,\nc,b\n")
+    options = {"on_duplicate_id": "first", "on_missing_id": "drop", "directed": True}
+    with pytest.warns(InputWarning) as caught:
+        found = load_tables(nodes, edges, columns={"f": "ignore"}, **options)
+    messages = " ".join(str(warning.message) for warning in caught)
+    assert "nodes.csv: 1 of 6 rows have no id in column 'id' and are not used" in messages
+    assert "1 rows repeat an id of column 'id'" in messages
+    assert "edges.csv: 2 of 4 edges lack an end" in messages
+    assert found.graph.node_ids.tolist() == ["a", "b", "c", "d"]
+    assert [found.graph.classes[c] for c in found.graph.y] == ["x", "y", "x", "y"]
+    assert edge_set(found.graph) == {("a", "b"), ("c", "b")}
+    # lines are those of the file, whatever was left out
+    message = r"column 'f' are no numbers, the first on line 7 \('oops'\)"
+    with pytest.warns(InputWarning), pytest.raises(InputError, match=message):
+        load_tables(nodes, edges, columns={"f": "number"}, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"on_unknown_id": "ignore"}, "on_unknown_id must be one of error, drop, add, got 'ignore'"),
+        ({"delimiter": ",,"}, "delimiter must be one character"),
+        ({"time": "t", "split_column": "s"}, "split_column and time are different ways to split"),
+        ({"columns": {"ages": "number"}}, "no column 'ages'; did you mean columns='age'"),
+        ({"group": "team"}, "no column 'team'"),
+    ],
+)
+def test_bad_options(write, options, message):
+    with pytest.raises(InputError, match=message):
+        read_tables(write("nodes.csv", NODES), write("edges.csv", EDGES), **options)
+
+
+def people(labels, **columns):
+    ids = [f"n{i}" for i in range(len(labels))]
+    nodes = pa.table({"id": ids, "label": pa.array(labels, pa.string()), **columns})
+    return nodes, pa.table({"source": ids[:-1], "target": ids[1:]})
+
+
+def test_a_split_is_made_where_there_is_none():
+    found = load_tables(*people(["x", "y"] * 10 + [None] * 5))
+    assert not found.graph.splits
+    [split] = found.with_split(seed=3).graph.splits
+    assert split.sizes == (12, 4, 4)
+    assert split.hash == found.with_split(seed=3).graph.splits[0].hash
+    message = "no node has a label: column 'label' of the nodes is not there or empty"
+    with pytest.warns(InputWarning), pytest.raises(InputError, match=message):
+        load_tables(*people([None] * 4)).with_split()
+
+
+def test_splits_by_columns():
+    labels = ["x", "y"] * 10
+    parts = ["Train"] * 10 + ["valid"] * 4 + ["test"] * 4 + [None] * 2
+    [split] = load_tables(*people(labels, part=parts), split_column="part").with_split().graph.splits
+    assert split.sizes == (10, 4, 4)
+    found = load_tables(*people(labels, day=np.arange(20)), time="day")
+    assert found.encoder is None  # what the nodes are split by is no feature
+    assert found.with_split().graph.splits[0].test.tolist() == [16, 17, 18, 19]
+    team = [f"t{i // 2}" for i in range(20)]
+    [split] = load_tables(*people(labels, team=team), group="team").with_split().graph.splits
+    assert not set(split.train // 2) & set(split.test // 2)
+    assert len(load_tables(*people(labels), folds=4).with_split().graph.splits) == 4
+    with pytest.raises(InputError, match=r"column 'part' name no part, the first on row 1 \('exam'\)"):
+        load_tables(*people(["x", "y"], part=["train", "exam"]), split_column="part")
+
+
+@pytest.mark.parametrize("choice", ["error", "keep", "unlabel"])
+def test_a_class_with_one_example(choice):
+    found = load_tables(*people(["x", "y"] * 5 + ["z"]), on_rare_class=choice)
+    if choice == "error":
+        with pytest.raises(InputError, match=r"1 classes have one labelled node each: 'z', the first at id 'n10'"):
+            found.with_split()
+        return
+    with pytest.warns(InputWarning, match="'z'"):
+        graph = found.with_split().graph
+    assert graph.classes == (("x", "y", "z") if choice == "keep" else ("x", "y"))
+    assert graph.y[10] == (2 if choice == "keep" else -1)
 
 
 # ------------------------------------------------------------------------------------------ nothing is lost

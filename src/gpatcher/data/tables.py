@@ -609,6 +609,8 @@ def _read_nodes(table: _Table, options: TableOptions, encoder: TableEncoder | No
     rows_read = len(columns[id])
 
     ids, rows, nameless = _ids(table, id, columns[id], options.on_missing_id)
+    if nameless:
+        warn_input(f"{table.path}: {nameless} of {rows_read} rows have no id in column {id!r} and are not used")
     ids, rows, doubled = _once(table, id, ids, rows, options.on_duplicate_id)
     if rows is not None:
         columns = {name: values.take(pa.array(rows)) for name, values in columns.items()}
