@@ -6,11 +6,14 @@ The encoder is fitted once and is a small JSON file, so that it can be kept with
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -20,7 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import scipy.sparse as sp
 
-from gpatcher.graph import Features, FloatArray, InputError, some, warn_input
+from gpatcher import kernels
+from gpatcher.graph import Features, FloatArray, InputError, IntArray, some, warn_input
 
 # called with column, wrong rows, values, what is wrong, the way out; raises an error that names the place
 Refuse: TypeAlias = Callable[[str, npt.NDArray[np.bool_], Any, str, str], None]
@@ -152,7 +156,17 @@ def _to_words(column: str, values: Any) -> Any:
             raise InputError(
                 f"column {column!r} holds {values.type}, which cannot be read as text; leave it out of the features"
             ) from None
-    return _no_blanks(_combined(values))
+    return _combined(values)
+
+
+def _coded(column: str, values: Any) -> tuple[list[str], IntArray]:
+    """Return the distinct values as text, and the number of each row's one; -1 where it is missing or blank."""
+    coded = _to_words(column, values).dictionary_encode()
+    words = coded.dictionary.to_pylist()
+    code = _numpy(coded.indices.fill_null(-1))
+    if any(not word.strip() for word in words):
+        code = np.array([j if word.strip() else -1 for j, word in enumerate(words)] + [-1], np.int32)[code]
+    return words, code
 
 
 def _combined(values: Any) -> Any:
@@ -299,35 +313,28 @@ class _Category:
 
     @classmethod
     def fit(cls, column: str, values: Any, refuse: Refuse) -> Self:
-        words = _to_words(column, values)
-        counts = pc.value_counts(words.drop_null())
-        found = sorted(
-            zip(counts.field(0).to_pylist(), counts.field(1).to_pylist(), strict=True),
-            key=lambda pair: (-pair[1], pair[0]),
-        )
-        kept = [word for word, count in found if count > 1][:CATEGORIES]
-        return cls(column, kept, 0 < len(kept) < len(found), words.null_count > 0)
+        words, code = _coded(column, values)
+        counts = np.bincount(code[code >= 0], minlength=len(words)).tolist()
+        found = sorted((-count, word) for word, count in zip(words, counts, strict=True) if count)
+        kept = [word for count, word in found if count < -1][:CATEGORIES]
+        return cls(column, kept, 0 < len(kept) < len(found), bool((code < 0).any()))
 
     def names(self) -> list[str]:
         rest = [f"{self.column}: {rest}" for rest, there in (("rare", self.rare), ("missing", self.flag)) if there]
         return [f"{self.column} = {value}" for value in self.values] + rest
 
-    def codes(self, values: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Counter[str]]:
-        """Return the feature of each row, whether it has one, and the values that are new with their counts."""
-        words = _to_words(self.column, values)
-        coded = words.dictionary_encode()
+    def codes(self, values: Any) -> tuple[IntArray, Counter[str]]:
+        """Return the feature of each row, -1 where it has none, and the values that are new with their counts."""
+        words, code = _coded(self.column, values)
         place = {value: j for j, value in enumerate(self.values)}
         rare = len(place) if self.rare else -1
         missing = len(place) + self.rare if self.flag else rare
-        known = coded.dictionary.to_pylist()
-        table = np.array([*(place.get(value, rare) for value in known), missing], np.int32)
-        code = table[_numpy(coded.indices.fill_null(len(known)))]
+        table = np.array([*(place.get(word, rare) for word in words), missing], np.int32)
         new: Counter[str] = Counter()
-        if not self.rare and any(value not in place for value in known):
-            count = np.bincount(_numpy(coded.indices.drop_null()), minlength=len(known))
-            new = Counter({v: int(c) for v, c in zip(known, count, strict=True) if v not in place})
-        there = code >= 0
-        return np.where(there, code, 0), there, new
+        if not self.rare and any(word not in place for word in words):
+            counts = np.bincount(code[code >= 0], minlength=len(words)).tolist()
+            new = Counter({w: c for w, c in zip(words, counts, strict=True) if c and w not in place})
+        return table[code], new
 
 
 @dataclass(frozen=True)
@@ -343,32 +350,24 @@ class _Text:
 
     @classmethod
     def fit(cls, column: str, values: Any, refuse: Refuse) -> Self:
-        _to_words(column, values)
+        _to_words(column, values[:1])  # an error where it is no text
         return cls(column, TEXT_WIDTH)
 
     def names(self) -> list[str]:
         return [f"{self.column}: words {j}" for j in range(self.width)]
 
-    def matrix(self, values: Any) -> sp.csr_array:
+    def hashed(self, values: Any) -> tuple[npt.NDArray[Any], ...]:
+        """Return the pieces of each row and the hashed words of each piece, as `kernels.append_words` takes them."""
         from sklearn.feature_extraction import FeatureHasher
 
-        parts = pc.utf8_split_whitespace(pc.fill_null(_to_words(self.column, values), ""))
+        rows = pc.utf8_split_whitespace(pc.fill_null(_to_words(self.column, values), ""))
         # words never cross white space, so that each distinct piece is hashed once, however often it is met
-        coded = parts.flatten().dictionary_encode()
+        coded = rows.flatten().dictionary_encode()
         pieces = [_WORD.findall(piece.lower()) for piece in coded.dictionary.to_pylist()]
-        counts = np.diff(_numpy(parts.offsets))
-        indptr = np.concatenate([[0], np.cumsum(counts)])
-        ones = np.ones(indptr[-1], np.float32)
-        met = sp.csr_array((ones, _numpy(coded.indices), indptr), shape=(len(parts), len(pieces)))
-        if not pieces:
-            return sp.csr_array((len(parts), self.width), dtype=np.float32)
-        hashed = FeatureHasher(self.width, input_type="string", dtype=np.float32).transform(pieces)
-        x = sp.csr_array(met @ sp.csr_array(hashed))
-        x.eliminate_zeros()
-        length = np.sqrt(np.add.reduceat(np.append(x.data**2, 0), x.indptr[:-1])) if x.nnz else np.zeros(len(parts))
-        filled = np.diff(x.indptr)
-        x.data /= np.repeat(np.where(filled > 0, length, 1).astype(np.float32), filled)
-        return x
+        # one word more keeps the hasher from having nothing to do
+        words = FeatureHasher(self.width, input_type="string", dtype=np.float32).transform([*pieces, ["end"]])
+        start = _numpy(rows.offsets) - rows.offsets[0].as_py()
+        return start, _numpy(coded.indices), words.indptr, words.indices, words.data
 
 
 _Coder: TypeAlias = _Number | _Boolean | _Date | _Category | _Text
@@ -401,8 +400,11 @@ def find_kind(values: Any) -> tuple[str, str]:
         return "date", ""
     if not is_text(kind):
         return "ignore", str(kind)
-    step = max(1, len(values) // _SAMPLE)
-    words = _no_blanks(_combined(values if step == 1 else values.take(pa.array(np.arange(0, len(values), step)))))
+    # stretches from the whole length of the column
+    starts = np.linspace(0, max(0, len(values) - _SAMPLE // 16), 16).astype(int)
+    stretches = [values] if len(values) <= _SAMPLE else [values.slice(int(at), _SAMPLE // 16) for at in starts]
+    chunks = [chunk for stretch in stretches for chunk in stretch.chunks]
+    words = _no_blanks(_combined(pa.chunked_array(chunks, values.type)))
     words = words.drop_null()
     if not len(words):
         return "ignore", "empty"
@@ -451,19 +453,18 @@ class TableEncoder:
         for column, kind in kinds.items():
             if kind not in KINDS:
                 raise InputError(f"column {column!r}: there is no kind {kind!r}; there are {', '.join(KINDS)}")
+
+        def one(column: str) -> tuple[Any, str]:
+            kind, reason = (kinds[column], "") if column in kinds else find_kind(columns[column])
+            return None if kind == "ignore" else _CODERS[kind].fit(column, columns[column], refuse), reason
+
         coders: list[Any] = []
         ignored: dict[str, list[str]] = {}
-        for column, values in columns.items():
-            kind, reason = (kinds[column], "") if column in kinds else find_kind(values)
-            if kind == "ignore":
-                if reason:
-                    ignored.setdefault(reason, []).append(column)
-                continue
-            coder = _CODERS[kind].fit(column, values, refuse)
-            if not coder.names():
-                ignored.setdefault("different in every row", []).append(column)
-                continue
-            coders.append(coder)
+        for column, (coder, reason) in zip(columns, _on_threads(one, columns), strict=True):
+            if coder is not None and coder.names():
+                coders.append(coder)
+            elif coder is not None or reason:
+                ignored.setdefault(reason or "different in every row", []).append(column)
         for reason, names in ignored.items():
             way = f"choose a kind to use them all the same: --column {names[0]}=..."
             warn_input(f"{len(names)} columns are not used, being {reason}: {some(repr(c) for c in names)}; {way}")
@@ -510,34 +511,41 @@ class TableEncoder:
         dense = groups.get(_Number, [])
         width = sum(len(coder.names()) for coder in dense)
         categories = groups.get(_Category, [])
-        # every row has one entry per dense feature and one per category, so that rows of a CSR array are equally long
-        data = np.ones((n, width + len(categories)), np.float32)
-        j = 0
+        texts = groups.get(_Text, [])
+        values = np.empty((n, width), np.float32)
+        jobs: list[Callable[[], Any]] = []
+        at = 0
         for coder in dense:
-            for part in coder.columns(columns[coder.column], refuse):
-                data[:, j] = part
-                j += 1
-        index = np.empty(data.shape, np.int32)
-        index[:, :width] = np.arange(width, dtype=np.int32)
+            jobs.append(partial(_fill, coder, columns[coder.column], refuse, values, at))
+            at += len(coder.names())
+        jobs += [partial(coder.codes, columns[coder.column]) for coder in categories]
+        jobs += [partial(coder.hashed, columns[coder.column]) for coder in texts]
+        done = _on_threads(lambda job: job(), jobs)[len(dense) :]
+        if not categories and not texts:
+            return values
+
+        # the rows of a CSR array: every dense feature, one entry per category, the words
+        nothing = np.empty(0, np.int32), np.empty(0, np.float32)
+        count = np.full(n, width + len(categories), np.int64)
+        for coder, hashed in zip(texts, done[len(categories) :], strict=True):
+            kernels.append_words(*hashed, coder.width, 0, count, *nothing, False)
+        indptr = np.concatenate([[0], np.cumsum(count)])
+        cursor = indptr[:-1].copy()
+        indices, data = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
+        kernels.append_columns(values, cursor, indices, data)
         offset = width
-        for coder in categories:
-            code, there, new = coder.codes(columns[coder.column])
+        for coder, (code, new) in zip(categories, done, strict=False):
             if new:
                 shown = some(f"{value!r} ({count})" for value, count in new.most_common())
                 warn_input(f"column {coder.column!r}: {len(new)} values are new and count as no category: {shown}")
-            np.add(code, offset, out=index[:, j], casting="unsafe")
-            data[:, j] = there
+            kernels.append_category(code, offset, cursor, indices, data)
             offset += len(coder.names())
-            j += 1
-        if not categories and not groups.get(_Text):
-            return data
-        indptr = np.arange(n + 1, dtype=np.int64) * data.shape[1]
-        x = sp.csr_array((data.ravel(), index.ravel(), indptr), shape=(n, offset))
+        for coder, hashed in zip(texts, done[len(categories) :], strict=True):
+            kernels.append_words(*hashed, coder.width, offset, cursor, indices, data, True)
+            offset += coder.width
+        x = sp.csr_array((data, indices, indptr), shape=(n, offset))
         if np.count_nonzero(data) < data.size / 2:
             x.eliminate_zeros()
-        if groups.get(_Text):
-            texts = [coder.matrix(columns[coder.column]) for coder in groups[_Text]]
-            x = sp.csr_array(sp.hstack([x, *texts], format="csr"))
         return x if self.sparse else x.toarray()
 
     # ---- keeping
@@ -573,6 +581,17 @@ class TableEncoder:
             return cls(tuple(coders), bool(found["sparse"]))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{path} is no encoder of this version or damaged ({error}); train again") from None
+
+
+def _on_threads(work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    """Return the results in order; pyarrow and NumPy let go of the interpreter while they work."""
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        return list(pool.map(work, items))
+
+
+def _fill(coder: Any, values: Any, refuse: Refuse, data: FloatArray, at: int) -> None:
+    for j, part in enumerate(coder.columns(values, refuse)):
+        data[:, at + j] = part
 
 
 def _refuse(column: str, wrong: npt.NDArray[np.bool_], values: Any, what: str, way: str) -> None:

@@ -9,6 +9,7 @@ import csv
 import difflib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -801,14 +802,11 @@ def _stream_edges(table: _Table, source: str, target: str, weight: str | None, i
     numbers: dict[str, list[IntArray]] = {source: [], target: []}
     weights: list[FloatArray] = []
     for piece in table.pieces([source, target, *([] if weight is None else [weight])]):
-        for column, parts in numbers.items():
-            values = _plain_ids(piece, column)
-            if values.type != ids.type:
-                raise _NotPlainError
-            found = pc.index_in(values, value_set=ids, memory_pool=_POOL)
-            if found.null_count:
-                raise _NotPlainError
-            parts.append(found.to_numpy())
+        with ThreadPoolExecutor(2) as pool:  # both ends at once
+            for parts, found in zip(
+                numbers.values(), pool.map(partial(_plain_numbers, piece, ids), numbers), strict=True
+            ):
+                parts.append(found)
         if weight is not None:
             numbers_here = piece.column(weight).cast(pa.float64()).to_numpy()
             if not np.all(np.isfinite(numbers_here) & (numbers_here > 0)):
@@ -820,6 +818,17 @@ def _stream_edges(table: _Table, source: str, target: str, weight: str | None, i
     for row, column in enumerate((source, target)):
         np.concatenate(numbers.pop(column), out=ends[row])
     return _Ends(ids, ends, np.concatenate(weights) if weight is not None else None, ends.shape[1])
+
+
+def _plain_numbers(piece: Any, ids: Any, column: str) -> IntArray:
+    values = _plain_ids(piece, column)
+    if values.type != ids.type:
+        raise _NotPlainError
+    found = pc.index_in(values, value_set=ids, memory_pool=_POOL)
+    if found.null_count:
+        raise _NotPlainError
+    numbers: IntArray = found.to_numpy()
+    return numbers
 
 
 def _plain_ids(piece: Any, column: str) -> Any:
