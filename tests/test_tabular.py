@@ -161,7 +161,9 @@ def test_a_moved_run_predicts_the_same_without_its_tables(written, run):
     done = run(*FIT, "--out", "run")
     assert "Read 120 nodes and 360 edges; 108 have a label" in done.stdout
     assert "1 number, 1 boolean, 1 category, 1 date, 1 text" in done.stdout
+    assert "run/predictions.parquet" in done.stdout
     run("predict", "run", "--out", "before.parquet")
+    assert pa.parquet.read_table(written / "run" / "predictions.parquet").num_rows == 120
     (written / "elsewhere").mkdir()
     (written / "run").rename(written / "elsewhere" / "moved")
     for name in ("nodes.csv", "edges.csv"):

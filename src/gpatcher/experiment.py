@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpatcher.data.tables import write_table
 from gpatcher.estimator import GPatcherClassifier
 from gpatcher.graph import Graph, InputError, IntArray
 from gpatcher.metrics import measure_all
@@ -121,6 +122,8 @@ def run_splits(
             best = result.val_accuracy
             classifier.save(out, source=origin)
             write_filter_page(classifier, graph, out / "filter.html")
+            if graph.node_ids is not None:  # somebody's own data: the answers too
+                write_table(prediction_columns(classifier, graph), out / "predictions.parquet")
         append_record(path, record)
         place.unlink(missing_ok=True)
         done.append(record)

@@ -149,6 +149,8 @@ def fit(
     if scored:
         screen.print(f"Test accuracy: {summarise(scored)}", style="bold")
     screen.print(f"Records, model and the page of the filter: {out}/records.jsonl, model.safetensors, filter.html")
+    if graph.node_ids is not None:
+        screen.print(f"A class and probabilities for each of {graph.n:,} nodes: {out}/predictions.parquet")
 
 
 def _about_tables(tables: Tables) -> Iterator[str]:
