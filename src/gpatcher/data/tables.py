@@ -798,13 +798,17 @@ def _stream_edges(table: _Table, source: str, target: str, weight: str | None, i
             ids = pc.unique(pa.chunked_array(here if ids is None else [ids, *here]), memory_pool=_POOL)
         if ids is None:
             raise _NotPlainError
-        ids = ids.take(pc.array_sort_indices(ids))
+        ids = _wide(ids.take(pc.array_sort_indices(ids)))
+    # the reader of text files gives narrow text: to widen a few ids is cheaper than to widen all ends
+    sets = {ids.type: ids}
+    if is_text(ids.type) and ids.nbytes < 2**31 - 1:
+        sets[pa.string()] = ids.cast(pa.string())
     numbers: dict[str, list[IntArray]] = {source: [], target: []}
     weights: list[FloatArray] = []
     for piece in table.pieces([source, target, *([] if weight is None else [weight])]):
         with ThreadPoolExecutor(2) as pool:  # both ends at once
             for parts, found in zip(
-                numbers.values(), pool.map(partial(_plain_numbers, piece, ids), numbers), strict=True
+                numbers.values(), pool.map(partial(_plain_numbers, piece, sets), numbers), strict=True
             ):
                 parts.append(found)
         if weight is not None:
@@ -820,11 +824,11 @@ def _stream_edges(table: _Table, source: str, target: str, weight: str | None, i
     return _Ends(ids, ends, np.concatenate(weights) if weight is not None else None, ends.shape[1])
 
 
-def _plain_numbers(piece: Any, ids: Any, column: str) -> IntArray:
+def _plain_numbers(piece: Any, sets: dict[Any, Any], column: str) -> IntArray:
     values = _plain_ids(piece, column)
-    if values.type != ids.type:
+    if values.type not in sets:
         raise _NotPlainError
-    found = pc.index_in(values, value_set=ids, memory_pool=_POOL)
+    found = pc.index_in(values, value_set=sets[values.type], memory_pool=_POOL)
     if found.null_count:
         raise _NotPlainError
     numbers: IntArray = found.to_numpy()
@@ -834,13 +838,15 @@ def _plain_numbers(piece: Any, ids: Any, column: str) -> IntArray:
 def _plain_ids(piece: Any, column: str) -> Any:
     """Return a column of int64 or text without a gap."""
     values = piece.column(column)
-    if pa.types.is_string(values.type):
-        values = values.cast(pa.large_string())
-        if pc.any(pc.equal(values, "")).as_py():
-            raise _NotPlainError
-    if values.null_count or values.type not in (pa.int64(), pa.large_string()):
+    if is_text(values.type) and pc.any(pc.equal(values, "")).as_py():
+        raise _NotPlainError
+    if values.null_count or values.type not in (pa.int64(), pa.string(), pa.large_string()):
         raise _NotPlainError
     return values
+
+
+def _wide(ids: Any) -> Any:
+    return ids.cast(pa.large_string()) if is_text(ids.type) else ids
 
 
 def _whole_edges(table: _Table, options: TableOptions, nodes: _Nodes | None) -> _Ends:
