@@ -14,7 +14,7 @@ ROOT = Path(gpatcher.__file__).parent
 STAGES = [
     ["gpatcher.kernels"],
     ["gpatcher.graph"],
-    ["gpatcher.encoding"],
+    ["gpatcher.encoding", "gpatcher.engine"],
     ["gpatcher.data"],
     ["gpatcher.heterophily"],
     ["gpatcher.spectrum"],
@@ -22,6 +22,7 @@ STAGES = [
     ["gpatcher.diagnosis"],
     ["gpatcher.filters"],
     ["gpatcher.patches", "gpatcher.features"],
+    ["gpatcher.table"],
     ["gpatcher.model"],
     ["gpatcher.metrics"],
     ["gpatcher.training"],

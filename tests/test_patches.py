@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import gpatcher.spectrum
 from gpatcher import kernels
+from gpatcher.data import load_graph
 from gpatcher.filters import Adaptive, Polynomial, Shared
 from gpatcher.graph import Graph, InputError, InputWarning
 from gpatcher.patches import (
@@ -24,8 +25,10 @@ from gpatcher.patches import (
     SpectralPatches,
     extract_patches,
     graph_spectrum,
+    ppr_scores,
     push_patches,
     spectral_patches,
+    top_recall,
 )
 from gpatcher.spectrum import Spectrum, eigenpairs
 
@@ -336,7 +339,10 @@ def test_push_refuses_nodes_that_are_not_there():
 def test_push_reports_progress():
     seen = []
     push_patches(both_ways(np.c_[np.arange(599), np.arange(1, 600)]), 4, progress=lambda a, b: seen.append((a, b)))
-    assert seen == [(256, 600), (512, 600), (600, 600)]
+    done = [a for a, _ in seen]
+    assert done == sorted(done)
+    assert len(done) == 3
+    assert seen[-1] == (600, 600)
 
 
 # ------------------------------------------------------------------------------------------- invariance
@@ -381,7 +387,7 @@ def test_the_order_of_the_edges_does_not_matter(method):
 
 def test_threads_do_not_change_the_numbers():
     graph = both_ways(random_pairs(700, np.random.default_rng(0)))
-    one, two = push_patches(graph, 8), push_patches(graph, 8)
+    one, two = push_patches(graph, 8, threads=1), push_patches(graph, 8, threads=3)
     np.testing.assert_array_equal(one.index, two.index)
     np.testing.assert_array_equal(one.score, two.score)
 
@@ -731,3 +737,53 @@ def test_only_larger_graphs_are_kept_and_where_the_user_says(tmp_path, monkeypat
     found = graph_spectrum(graph)
     np.testing.assert_array_equal(found.values, kept[0])
     assert len(counted) == 1
+
+
+# ------------------------------------------------------------------------------------------- the check of push
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("self_loops", [False, True])
+def test_exact_scores_are_the_inverse(kind, self_loops):
+    graph = make_graph(kind)
+    R = (1 - C) * np.linalg.inv(np.eye(graph.n) - C * dense_normalised(graph, self_loops))
+    np.testing.assert_allclose(ppr_scores(graph, np.array([5, 0]), C, self_loops), R[[5, 0]], atol=1e-13)
+
+
+def test_recall_counts_the_right_members():
+    scores = np.array([[0.5, 0.3, 0.2, 0.1, 0.0]])
+    for members, expected in (
+        ([0, 1, 2], 1.0),
+        ([0, 1, 3], 0.5),
+        ([0, 3, -1], 0.0),
+        ([0, -1, -1], 0.0),
+        ([0, 2, 1], 1),
+    ):
+        patches = Patches(np.array([members], np.int32), np.zeros((1, 3), np.float32))
+        assert top_recall(patches, scores) == [expected]
+
+
+def test_recall_takes_any_of_equal_nodes_and_asks_for_no_more_than_there_are():
+    tied = np.array([[0.5, 0.2, 0.1 + 1e-15, 0.1, 0.1]])
+    for member in (2, 3, 4):
+        assert top_recall(Patches(np.array([[0, 1, member]]), np.zeros((1, 3))), tied) == [1.0]
+    short = np.array([[0.5, 0.2, 0.0, 0.0, 0.0]])
+    assert top_recall(Patches(np.array([[0, 1, -1]]), np.zeros((1, 3))), short) == [1.0]
+    assert top_recall(Patches(np.array([[0, 2, -1]]), np.zeros((1, 3))), short) == [0.0]
+    assert top_recall(Patches(np.array([[2, -1]]), np.zeros((1, 2))), np.array([[0.0, 0.0, 0.5]])) == [1.0]
+
+
+def test_push_recall_on_a_skewed_graph():
+    graph = load_graph("rmat:n=5000,m=50000,seed=4")
+    nodes = np.arange(0, 5000, 400)
+    exact = ppr_scores(graph, nodes, 0.5)
+    assert top_recall(push_patches(graph, 32, eps=1e-5, nodes=nodes), exact).mean() > 0.98
+    assert top_recall(push_patches(graph, 32, eps=1e-2, nodes=nodes), exact).mean() < 0.9
+
+
+def test_push_on_a_weighted_graph_with_small_weights():
+    """Degrees below 1: no bound that holds for counts of neighbours may be taken for them."""
+    rng = np.random.default_rng(1)
+    pairs = random_pairs(40, rng)
+    graph = both_ways(pairs, weights=rng.uniform(1e-4, 1e-2, len(pairs)))
+    check_patches(push_patches(graph, 6, c=C, eps=1e-7), dense_scores("ppr", graph), atol=3e-6)

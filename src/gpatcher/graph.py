@@ -251,8 +251,13 @@ class Graph:
         """Sixteen hexadecimal digits of the undirected graph's structure and weights: the key of caches."""
         digest = hashlib.sha256()
         both = self.undirected()
-        for array in (both.indptr, both.indices.astype(np.int64), both.weights):
-            digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
+        for array, kind in ((both.indptr, np.int64), (both.indices, np.int64), (both.weights, None)):
+            if array is None:
+                digest.update(b"none")
+                continue
+            step = _BLOCK_BYTES // 8
+            for start in range(0, array.size, step):
+                digest.update(np.ascontiguousarray(array[start : start + step], dtype=kind).tobytes())
         return digest.hexdigest()[:16]
 
     @cached_property
@@ -312,7 +317,9 @@ class Graph:
         both = self.undirected()
         if both.weights is None:
             return np.diff(both.indptr).astype(np.float64)
-        return np.asarray(both.adjacency().sum(axis=1))
+        degree = np.zeros(self.n)
+        kernels.sum_rows(both.indptr, both.weights, degree)
+        return degree
 
     @cached_property
     def isolated(self) -> IntArray:
@@ -446,7 +453,11 @@ class Graph:
         """Return the graph with these splits, each checked against it."""
         for number, split in enumerate(splits):
             self._check_split(split, number)
-        return replace(self, splits=tuple(splits))
+        graph = replace(self, splits=tuple(splits))
+        # what is known of the edges stays known: to look at them again may take long
+        known = ("fingerprint", "one_way_edges", "self_loops")
+        graph.__dict__.update({name: self.__dict__[name] for name in known if name in self.__dict__})
+        return graph
 
     def _check_split(self, split: Split, number: int) -> None:
         where = f"{self.name}, split {number}"

@@ -183,6 +183,58 @@ def merge_rows(indptr: Array, indices: Array, weights: Array | None, add: bool) 
 
 
 @_jit
+def merge_directions(
+    indptr: Array,
+    start: int,
+    codes: Array,
+    weights: Array | None,
+    indices: Array,
+    out_weights: Array | None,
+    counts: Array,
+) -> int:
+    """Merge the entries of each sorted row that lead to the same neighbour; return how many are left.
+
+    The rows are those of nodes start, start + 1, ... A code is 2u for an edge as it was given and 2u + 1 for one
+    turned round. Weights of equal edges are added; where the two directions differ the larger one counts. ``indptr``
+    is rewritten. To ``counts`` are added the edges given more than once, the self-loops, and the entries whose
+    directions differ in weight.
+    """
+    kept = 0
+    lo = indptr[0]
+    for v in range(indptr.size - 1):
+        hi = indptr[v + 1]
+        e = lo
+        while e < hi:
+            u = codes[e] >> 1
+            first = e
+            there = back = 0.0
+            while e < hi and codes[e] == 2 * u:
+                there += 1.0 if weights is None else weights[e]
+                e += 1
+            counts[0] += max(0, e - first - 1)
+            while e < hi and codes[e] == 2 * u + 1:
+                back += 1.0 if weights is None else weights[e]
+                e += 1
+            counts[1] += u == start + v
+            counts[2] += there > 0 and back > 0 and there != back
+            indices[kept] = u
+            if out_weights is not None:
+                out_weights[kept] = max(there, back)
+            kept += 1
+        lo = hi
+        indptr[v + 1] = kept
+    return kept
+
+
+@_jit
+def sum_rows(indptr: Array, weights: Array, out: Array) -> None:
+    """Add to ``out[v]`` the weights of v's row."""
+    for v in range(indptr.size - 1):
+        for e in range(indptr[v], indptr[v + 1]):
+            out[v] += weights[e]
+
+
+@_jit
 def count_self_loops(indptr: Array, indices: Array) -> int:
     """Count the entries on the diagonal."""
     count = 0
@@ -388,6 +440,94 @@ def _slot(keys: Array, node: int) -> int:
 
 
 @_jit
+def _push_all(
+    indptr: Array,
+    indices: Array,
+    weights: Array | None,
+    degree: Array,
+    least: float,
+    c: float,
+    eps: float,
+    keys: Array,
+    received: Array,
+    pushed: Array,
+    limit: Array,
+    touched: Array,
+    queue: Array,
+    state: Array,
+) -> bool:
+    """Push until no residual is left to push, or until a row might not fit into the table; tell which.
+
+    A function of its own because it must not change its arrays for others: compiled code then counts no references
+    in its loops, which is half of the time.
+    """
+    used, head, waiting = state[0], state[1], state[2]
+    mask = keys.size - 1
+    while waiting > 0:
+        u = queue[head]
+        if used + indptr[u + 1] - indptr[u] > touched.size:
+            break
+        head = (head + 1) & mask
+        waiting -= 1
+        at = _slot(keys, u)
+        share = c * (received[at] - pushed[at]) / degree[u]
+        pushed[at] = received[at]
+        limit[at] = received[at] + eps * degree[u]
+        for e in range(indptr[u], indptr[u + 1]):
+            w = indices[e]
+            at = _slot(keys, w)
+            if keys[at] == -1:
+                keys[at] = w
+                touched[used] = at
+                used += 1
+                received[at] = 0.0
+                pushed[at] = 0.0
+                # a bound that holds for any degree: most nodes never exceed it, and their degree is never read
+                limit[at] = eps * least
+            received[at] += share if weights is None else share * weights[e]
+            if received[at] > limit[at]:
+                limit[at] = pushed[at] + eps * degree[w]
+                if received[at] > limit[at]:
+                    limit[at] = np.inf  # it waits in the queue
+                    queue[(head + waiting) & mask] = w
+                    waiting += 1
+    state[0], state[1], state[2] = used, head, waiting
+    return waiting == 0  # type: ignore[no-any-return]
+
+
+@_jit
+def _rank(
+    v: int,
+    degree: Array,
+    least: float,
+    c: float,
+    keys: Array,
+    received: Array,
+    touched: Array,
+    used: int,
+    index: Array,
+    score: Array,
+) -> None:
+    """Write the patch of v from the nodes touched, and empty the table."""
+    index[0] = v
+    scale = (1.0 - c) * np.sqrt(degree[v])
+    most = scale / np.sqrt(least) * (1.0 + 1e-6)  # times what a node received: no score is larger, rounding included
+    members, values = index[1:], score[1:]
+    count = 0
+    floor = 0.0
+    for i in range(used):
+        at = touched[i]
+        u = keys[at]
+        keys[at] = -1
+        if u == v:
+            score[0] = (1.0 - c) * received[at]
+        elif received[at] * most >= floor:
+            count = _insert(np.float32(scale * received[at] / np.sqrt(degree[u])), u, values, members, count)
+            if 0 < count == values.size:
+                floor = values[count - 1]
+
+
+@_jit
 def push_ppr(
     indptr: Array,
     indices: Array,
@@ -406,84 +546,56 @@ def push_ppr(
     residual is sure to add, is a lower bound of the random walk's π_v; r_v[u] = π_v[u] sqrt(d_v / d_u) makes it
     that of Ã, and only then are the largest taken. Cost and memory per source do not depend on n.
 
+    A node's estimate plus (1 - c) times its residual is (1 - c) times all that it ever received, so the table holds
+    that, and how much of it was pushed on: the residual is the difference.
+
     ``index`` and ``score`` (sources, p) come filled with -1 and 0; the source itself goes first.
     """
+    least = 1.0  # no degree is smaller, but for 0
+    if weights is not None:
+        least = np.inf
+        for u in range(degree.size):
+            if 0 < degree[u] < least:
+                least = degree[u]
     size = 1024
-    keys = np.full(size, -1, np.int64)
-    estimate = np.zeros(size)
-    residual = np.zeros(size)
-    queued = np.zeros(size, np.bool_)
-    queue = np.empty(size, np.int64)  # nodes, not slots: slots move when the table grows
+    keys = np.full(size, -1, np.int32)
+    received, pushed, limit = np.empty(size), np.empty(size), np.empty(size)
+    touched = np.empty(size // 2, np.int32)  # the places in use, in the order of their use
+    queue = np.empty(size, np.int32)  # nodes, not places: those move when the table grows
+    state = np.zeros(3, np.int64)
     for s in range(sources.size):
         v = sources[s]
-        used = 0
-        head = 0
-        waiting = 0
+        if not degree[v] > 0:
+            index[s, 0] = v
+            score[s, 0] = 1.0 - c
+            continue
         at = _slot(keys, v)
         keys[at] = v
-        residual[at] = 1.0
-        used = 1
-        if degree[v] > 0:
-            queue[0] = v
-            queued[at] = True
-            waiting = 1
-        else:
-            estimate[at] = 1.0 - c
-            residual[at] = 0.0
-        while waiting > 0:
-            u = queue[head]
-            head = (head + 1) & (queue.size - 1)
-            waiting -= 1
-            at = _slot(keys, u)
-            queued[at] = False
-            mass = residual[at]
-            residual[at] = 0.0
-            estimate[at] += (1.0 - c) * mass
-            share = c * mass / degree[u]
-            for e in range(indptr[u], indptr[u + 1]):
-                w = indices[e]
-                at = _slot(keys, w)
-                if keys[at] == -1:
-                    if 2 * (used + 1) > keys.size:
-                        # grow: move every entry to its place in a table twice as large
-                        old_keys, old_estimate, old_residual, old_queued = keys, estimate, residual, queued
-                        grown = 2 * old_keys.size
-                        keys = np.full(grown, -1, np.int64)
-                        estimate = np.zeros(grown)
-                        residual = np.zeros(grown)
-                        queued = np.zeros(grown, np.bool_)
-                        for i in range(old_keys.size):
-                            if old_keys[i] != -1:
-                                at = _slot(keys, old_keys[i])
-                                keys[at] = old_keys[i]
-                                estimate[at] = old_estimate[i]
-                                residual[at] = old_residual[i]
-                                queued[at] = old_queued[i]
-                        longer = np.empty(grown, np.int64)
-                        for i in range(waiting):
-                            longer[i] = queue[(head + i) & (queue.size - 1)]
-                        queue = longer
-                        head = 0
-                        at = _slot(keys, w)
-                    keys[at] = w
-                    used += 1
-                residual[at] += share if weights is None else share * weights[e]
-                if not queued[at] and residual[at] > eps * degree[w]:
-                    queued[at] = True
-                    queue[(head + waiting) & (queue.size - 1)] = w
-                    waiting += 1
-        index[s, 0] = v
-        count = 0
-        for i in range(keys.size):
-            u = keys[i]
-            if u != -1:
-                mass = estimate[i] + (1.0 - c) * residual[i]
-                if u == v:
-                    score[s, 0] = mass
-                elif mass > 0:
-                    value = np.float32(mass * np.sqrt(degree[v] / degree[u]))
-                    count = _insert(value, u, score[s, 1:], index[s, 1:], count)
-                keys[i] = -1
-                estimate[i] = 0.0
-                residual[i] = 0.0
-                queued[i] = False
+        received[at], pushed[at], limit[at] = 1.0, 0.0, np.inf
+        touched[0] = at
+        queue[0] = v
+        state[0], state[1], state[2] = 1, 0, 1  # places used, head of the queue, nodes in it
+        while not _push_all(
+            indptr, indices, weights, degree, least, c, eps, keys, received, pushed, limit, touched, queue, state
+        ):
+            # grow: move every entry to its place in a table with room for the next row
+            used, head = state[0], state[1]
+            needed = used + indptr[queue[head] + 1] - indptr[queue[head]]
+            old_keys, old_received, old_pushed, old_limit = keys, received, pushed, limit
+            old_touched, old_queue = touched, queue
+            while size // 2 < needed:
+                size *= 2
+            keys = np.full(size, -1, np.int32)
+            received, pushed, limit = np.empty(size), np.empty(size), np.empty(size)
+            touched = np.empty(size // 2, np.int32)
+            queue = np.empty(size, np.int32)
+            for i in range(used):
+                before = old_touched[i]
+                at = _slot(keys, old_keys[before])
+                keys[at] = old_keys[before]
+                received[at], pushed[at], limit[at] = old_received[before], old_pushed[before], old_limit[before]
+                touched[i] = at
+            for i in range(state[2]):
+                queue[i] = old_queue[(head + i) & (old_queue.size - 1)]
+            state[1] = 0
+        _rank(v, degree, least, c, keys, received, touched, state[0], index[s], score[s])

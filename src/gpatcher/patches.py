@@ -6,9 +6,7 @@ filter's weights, and `renew` lets the selection follow them.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpatcher import kernels
+from gpatcher.engine import LocalEngine
 from gpatcher.filters import Adaptive, Bandpass, Heat, LearnableFilter, Polynomial, Shared, response
 from gpatcher.graph import FloatArray, Graph, InputError, IntArray, some
 from gpatcher.spectrum import Spectrum, cache_folder, eigenpairs
@@ -25,6 +24,9 @@ from gpatcher.spectrum import Spectrum, cache_folder, eigenpairs
 _REACHED = 1e-6  # a score below this share of the row's largest is rounding: the node is not reached
 _BLOCK = 1024  # rows of R made at a time
 _ALL_NODES = 512  # up to here every node is a candidate
+_EXACT = 1e-16  # what is left of a score, or a score that is none
+_TIE = 1e-6  # scores that differ less, as a share, are equal in single precision
+_PUSHED = 256  # nodes pushed from in one go
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +57,8 @@ def _check_size(size: int) -> int:
     return int(size)
 
 
-def _empty(rows: int, size: int) -> Patches:
+def empty_patches(rows: int, size: int) -> Patches:
+    """Return patches in which nobody is yet."""
     return Patches(np.full((rows, size), -1, np.int32), np.zeros((rows, size), np.float32))
 
 
@@ -68,7 +71,7 @@ def spectral_patches(spectrum: Spectrum, g: FloatArray, size: int) -> Patches:
     NOTE[DIFF] the node itself always comes first, whatever its score: the sum of Eq. 5 starts at k = 1, so nothing
     else would put it there, and the appendix has a patch hold "a node and its top p".
     """
-    patches = _empty(len(spectrum.values), _check_size(size))
+    patches = empty_patches(len(spectrum.values), _check_size(size))
     scaled = spectrum.vectors * g.astype(spectrum.vectors.dtype)
     for start in range(0, len(scaled), _BLOCK):
         rows = scaled[start : start + _BLOCK] @ spectrum.vectors.T
@@ -221,6 +224,7 @@ def push_patches(
     self_loops: bool = False,
     nodes: IntArray | None = None,
     progress: Callable[[int, int], None] | None = None,
+    threads: int | None = None,
 ) -> Patches:
     """Take the top of r_v = (1 - c)(I - cÃ)^-1 e_v (Eq. 8 to 10, Fast-GPatcher) by local push.
 
@@ -230,35 +234,39 @@ def push_patches(
     ----------
     nodes : the nodes whose patches are wanted; all by default
     progress : called with nodes done and nodes in all
+    threads : by default one for each core; the result does not depend on it
     """
-    size = _check_size(size)
-    if not 0 < c < 1:
-        raise InputError(f"c must lie in (0, 1), got {c}")
-    if not 0 < eps < 1:
-        raise InputError(f"eps must lie in (0, 1), got {eps}")
-    indptr, indices, weights, degree = _walk(graph, self_loops)
+    size = check_push(size, c, eps)
     sources = np.arange(graph.n) if nodes is None else np.asarray(nodes)
     sources = np.flatnonzero(sources) if sources.dtype.kind == "b" else sources.astype(np.int64)
     beyond = sources[(sources < 0) | (sources >= graph.n)]
     if beyond.size:
         raise InputError(f"{beyond.size} nodes are not in the graph: {some(beyond)}; it has 0 to {graph.n - 1}")
-    patches = _empty(len(sources), size)
+    walk = walk_arrays(graph, self_loops)
+    patches = empty_patches(len(sources), size)
 
-    def work(part: slice) -> int:
-        kernels.push_ppr(
-            indptr, indices, weights, degree, sources[part], c, eps, patches.index[part], patches.score[part]
-        )
-        return int(part.stop - part.start)
+    def work(part: slice) -> None:
+        kernels.push_ppr(*walk, sources[part], c, eps, patches.index[part], patches.score[part])
 
     done = 0
-    for count in _over_threads(work, len(sources)):
-        done += count
+    parts = (slice(start, min(start + _PUSHED, len(sources))) for start in range(0, len(sources), _PUSHED))
+    for part, _ in LocalEngine(threads).map(work, parts):
+        done += part.stop - part.start
         if progress is not None:
             progress(done, len(sources))
     return patches
 
 
-def _walk(graph: Graph, self_loops: bool) -> tuple[IntArray, IntArray, FloatArray | None, FloatArray]:
+def check_push(size: int, c: float, eps: float) -> int:
+    """Refuse what personalised PageRank cannot be asked for; return the size."""
+    if not 0 < c < 1:
+        raise InputError(f"c must lie in (0, 1), got {c}")
+    if not 0 < eps < 1:
+        raise InputError(f"eps must lie in (0, 1), got {eps}")
+    return _check_size(size)
+
+
+def walk_arrays(graph: Graph, self_loops: bool) -> tuple[IntArray, IntArray, FloatArray | None, FloatArray]:
     """Return the adjacency that Ã is made of, as CSR arrays, and its degrees."""
     both = graph.undirected()
     if not graph.self_loops and not self_loops:
@@ -267,11 +275,64 @@ def _walk(graph: Graph, self_loops: bool) -> tuple[IntArray, IntArray, FloatArra
     return matrix.indptr.astype(np.int64), matrix.indices, matrix.data, np.asarray(matrix.sum(axis=1))
 
 
-def _over_threads(work: Callable[[slice], int], total: int, block: int = 256) -> Iterator[int]:
-    """Run blocks of nodes on all cores; the kernels release the interpreter's lock."""
-    parts = [slice(start, min(start + block, total)) for start in range(0, total, block)]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        yield from pool.map(work, parts)
+def push_block(
+    part: tuple[int, int],
+    indptr: IntArray,
+    indices: IntArray,
+    weights: FloatArray | None,
+    degree: FloatArray,
+    size: int,
+    c: float,
+    eps: float,
+) -> Patches:
+    """Return the patches of the nodes from part[0] up to part[1]; a piece of work for an engine."""
+    sources = np.arange(*part)
+    patches = empty_patches(len(sources), size)
+    kernels.push_ppr(indptr, indices, weights, degree, sources, c, eps, patches.index, patches.score)
+    return patches
+
+
+def ppr_scores(graph: Graph, nodes: IntArray, c: float, self_loops: bool = False) -> FloatArray:
+    """Return the rows r_v = (1 - c)(I - cÃ)^-1 e_v of these nodes to the precision of float64; shape (b, n).
+
+    (1 - c) / (1 - cλ) has the Chebyshev coefficients w_0 = (1 - c) / s and w_k = 2 w_0 t^k, where s = sqrt(1 - c²) and
+    t = (1 - s) / c, so a few products with Ã are exact: O(m) each, which is for checks and not for all nodes.
+    """
+    matrix = graph.normalised(self_loops)
+    root = np.sqrt(1 - c * c)
+    ratio = (1 - root) / c
+    before = np.zeros((graph.n, len(nodes)))
+    before[nodes, np.arange(len(nodes))] = 1.0
+    now = matrix @ before
+    weight = 2 * (1 - c) / root * ratio
+    total = (1 - c) / root * before + weight * now
+    while weight > _EXACT:
+        weight *= ratio
+        before, now = now, 2 * (matrix @ now) - before
+        total += weight * now
+    return np.ascontiguousarray(total.T)
+
+
+def top_recall(patches: Patches, scores: FloatArray) -> FloatArray:
+    """Return, for each patch, the share of its node's true top p - 1 that it holds; shape (b,).
+
+    Where several nodes score the same as the last of the true ones, any of them is right.
+
+    Parameters
+    ----------
+    patches : of some nodes
+    scores : exact scores of all nodes for each of them, shape (b, n)
+    """
+    recall = np.ones(len(scores))
+    for row, (members, exact) in enumerate(zip(patches.index, scores, strict=True)):
+        others = exact.copy()
+        others[members[0]] = 0.0
+        wanted = min(patches.size - 1, int((others > _EXACT).sum()))
+        if wanted:
+            last = np.partition(others, -wanted)[-wanted]
+            found = members[1:][members[1:] >= 0]
+            recall[row] = (others[found] >= last * (1 - _TIE)).sum() / wanted
+    return recall
 
 
 # ------------------------------------------------------------------------------------------ by one name

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import zipfile
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet
-import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from gpatcher.data.ondisk import open_graph, save_graph
 from gpatcher.data.tables import Tables, load_tables, write_table
 from gpatcher.encoding import TableEncoder
 from gpatcher.estimator import GPatcherClassifier
 from gpatcher.features import with_structure
-from gpatcher.graph import FloatArray, Graph, InputError, IntArray, Split, some
+from gpatcher.graph import FloatArray, Graph, InputError, IntArray, some
 
-_ENCODER, _SPLIT, _GRAPH = "encoder.json", "split.parquet", "graph.npz"
+_ENCODER, _SPLIT, _GRAPH = "encoder.json", "split.parquet", "graph"
 _PARTS = {"train": "train", "val": "validation", "test": "test"}
 
 
@@ -46,6 +43,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Examples
     --------
+    >>> import pyarrow as pa
     >>> nodes = pa.table({"id": list("abcdefgh"), "label": ["x", "y"] * 4, "size": [1.0, 5.0] * 4})
     >>> edges = pa.table({"source": list("abcdefg"), "target": list("bcdefgh")})
     >>> model = TableClassifier(classifier=GPatcherClassifier(extractor="ppr", patch_size=4, epochs=20))
@@ -136,55 +134,14 @@ def keep_tables(tables: Tables, folder: Path) -> None:
             parts[getattr(split, part)] = name
         columns["part" if len(graph.splits) == 1 else f"part_{number}"] = parts
     write_table(columns, folder / _SPLIT)
-    _save_graph(graph, folder / _GRAPH)
+    if (folder / _GRAPH / "graph.json").is_file():
+        shutil.rmtree(folder / _GRAPH)  # that of an earlier run
+    save_graph(graph, folder / _GRAPH)
 
 
 def open_tables(folder: Path) -> tuple[Graph, TableEncoder | None] | None:
     """Return the graph and the encoder that `keep_tables` wrote, None where there is no graph."""
-    if not (folder / _GRAPH).is_file():
+    if not (folder / _GRAPH).is_dir():
         return None
     encoder = TableEncoder.load(folder / _ENCODER) if (folder / _ENCODER).is_file() else None
-    return _open_graph(folder / _GRAPH, folder / _SPLIT), encoder
-
-
-def _save_graph(graph: Graph, path: Path) -> None:
-    x: Any = graph.x
-    about = {"name": graph.name, "classes": list(graph.classes), "duplicate_edges": graph.duplicate_edges}
-    arrays: dict[str, Any] = {"indptr": graph.indptr, "indices": graph.indices, "weights": graph.weights, "y": graph.y}
-    if sp.issparse(x):
-        arrays |= {"x_data": x.data, "x_indices": x.indices, "x_indptr": x.indptr, "x_shape": np.array(x.shape)}
-    else:
-        arrays["x"] = x
-    for number, split in enumerate(graph.splits):
-        arrays |= {f"split_{number}_{part}": getattr(split, part) for part in _PARTS}
-    arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    draft = path.with_name(f".{path.name}.partial")
-    with draft.open("wb") as file:
-        np.savez(file, allow_pickle=False, **{name: a for name, a in arrays.items() if a is not None})
-    draft.replace(path)
-
-
-def _open_graph(path: Path, ids: Path) -> Graph:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            found = dict(file)
-        about = json.loads(found["about"].tobytes())
-        x = found.get("x")
-        if "x_data" in found:
-            parts = (found["x_data"], found["x_indices"], found["x_indptr"])
-            x = sp.csr_array(parts, shape=tuple(found["x_shape"]))
-        count = sum(name.endswith("_train") for name in found)
-        return Graph(
-            indptr=found["indptr"],
-            indices=found["indices"],
-            weights=found.get("weights"),
-            x=x,
-            y=found.get("y"),
-            classes=tuple(about["classes"]),
-            splits=tuple(Split(*(found[f"split_{i}_{part}"] for part in _PARTS)) for i in range(count)),
-            name=about["name"],
-            duplicate_edges=about["duplicate_edges"],
-            node_ids=pa.parquet.read_table(ids, columns=["id"])["id"].to_numpy(),
-        )
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, pa.ArrowException) as error:
-        raise InputError(f"{path.parent} does not hold its graph whole ({error}); train again") from None
+    return open_graph(folder / _GRAPH), encoder

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from gpatcher.cli import explore, train
+from gpatcher.cli import explore, patches, train
 
 app = typer.Typer(
     name="gpatcher",
@@ -55,5 +55,5 @@ def _top(
     pass
 
 
-for command in (explore.datasets, explore.diagnose, train.fit, train.predict):
+for command in (explore.datasets, explore.diagnose, patches.store, patches.patches, train.fit, train.predict):
     app.command()(command)

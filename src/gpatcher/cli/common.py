@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from gpatcher.graph import Graph
 
 SOURCE_HELP = (
-    "A data set ('gpatcher datasets' lists them) or a generator: csbm:phi=-0.5,n=5000, board, colouring, "
-    "rmat:n=300000,m=3000000,seed=3."
+    "A data set ('gpatcher datasets' lists them), a generator: csbm:phi=-0.5,n=5000, board, colouring, "
+    "rmat:n=300000,m=3000000,seed=3, or a folder that 'gpatcher store' wrote."
 )
 Root = Annotated[
     Path | None, typer.Option(help="Folder of the data sets. Default: $GPATCHER_DATA, else a cache folder.")
@@ -117,7 +117,9 @@ def graph_origin(
     if source is not None and (nodes is not None or edges is not None):
         raise InputError(f"give either the source {source!r} or tables with --nodes and --edges, not both")
     if source is not None:
-        return {"name": source}
+        # a folder is found again from anywhere; one that is called like a data set is not meant
+        stored = (Path(source) / "graph.json").is_file() and not _is_name(source)
+        return {"name": str(Path(source).absolute()) if stored else source}
     if edges is None:
         raise InputError("give a source, e.g. 'texas', or tables with --nodes and --edges")
     return {
@@ -148,6 +150,12 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals:
         raise InputError(f"--column takes COLUMN=KIND, e.g. age=number, got {text!r}")
     return column, kind.strip()
+
+
+def _is_name(source: str) -> bool:
+    from gpatcher.data.named import NAMED, canonical_key
+
+    return canonical_key(source) in NAMED
 
 
 def load_origin(origin: dict[str, Any], root: Path | None) -> Graph:

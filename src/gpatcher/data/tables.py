@@ -792,7 +792,7 @@ def _stream_edges(table: _Table, source: str, target: str, weight: str | None, i
     """
     if ids is None:
         for piece in table.pieces([source, target]):
-            here = [*_plain_ids(piece, source).chunks, *_plain_ids(piece, target).chunks]
+            here = [*_plain_column(piece, source).chunks, *_plain_column(piece, target).chunks]
             if ids is not None and ids.type != here[0].type:
                 raise _NotPlainError
             ids = pc.unique(pa.chunked_array(here if ids is None else [ids, *here]), memory_pool=_POOL)
@@ -825,7 +825,7 @@ def _stream_edges(table: _Table, source: str, target: str, weight: str | None, i
 
 
 def _plain_numbers(piece: Any, sets: dict[Any, Any], column: str) -> IntArray:
-    values = _plain_ids(piece, column)
+    values = _plain_column(piece, column)
     if values.type not in sets:
         raise _NotPlainError
     found = pc.index_in(values, value_set=sets[values.type], memory_pool=_POOL)
@@ -835,7 +835,7 @@ def _plain_numbers(piece: Any, sets: dict[Any, Any], column: str) -> IntArray:
     return numbers
 
 
-def _plain_ids(piece: Any, column: str) -> Any:
+def _plain_column(piece: Any, column: str) -> Any:
     """Return a column of int64 or text without a gap."""
     values = piece.column(column)
     if is_text(values.type) and pc.any(pc.equal(values, "")).as_py():
@@ -843,6 +843,11 @@ def _plain_ids(piece: Any, column: str) -> Any:
     if values.null_count or values.type not in (pa.int64(), pa.string(), pa.large_string()):
         raise _NotPlainError
     return values
+
+
+def _plain_ids(piece: Any, column: str) -> Any:
+    """Return a column of int64 or wide text without a gap."""
+    return _wide(_plain_column(piece, column))
 
 
 def _wide(ids: Any) -> Any:
