@@ -1,11 +1,13 @@
 """Feature tables against numpy."""
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
 
-from gpatcher.features import FeatureTable, node_features
+from gpatcher.features import FeatureTable, node_features, pagerank, with_structure
 from gpatcher.graph import Graph, InputError
 
 
@@ -209,3 +211,32 @@ def test_mass_is_what_a_row_has_of_everything(form, structure, tmp_path):
 def test_mass_does_not_read_a_memory_map_whole(tmp_path):
     with pytest.raises(InputError, match="memory-mapped"):
         node_features(graph_with(in_form(features(), "memmap", tmp_path)), mass=True)
+
+
+# ------------------------------------------------------------------------------------------ structure alone
+
+
+def test_pagerank_is_the_stationary_walk():
+    rng = np.random.default_rng(0)
+    edges = rng.integers(0, 12, (2, 30))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        graph = Graph.from_edge_index(edges, num_nodes=14)
+    dense = graph.adjacency().toarray()
+    walk = np.where(dense.sum(1, keepdims=True) > 0, dense / np.maximum(dense.sum(1, keepdims=True), 1), 1 / 14)
+    exact = np.linalg.solve(np.eye(14) - 0.85 * walk.T, np.full(14, 0.15 / 14))
+    np.testing.assert_allclose(pagerank(graph), exact, atol=1e-4)
+    assert pagerank(graph).sum() == pytest.approx(1)
+
+
+def test_structure_tells_the_sides_of_a_bipartite_graph():
+    left, right = np.arange(6), np.arange(6, 14)
+    edges = np.array([(a, b) for a in left for b in right]).T
+    graph = with_structure(Graph.from_edge_index(np.hstack([edges, edges[::-1]])), coordinates=2)
+    assert graph.x.shape == (14, 4)
+    assert graph.x.dtype == np.float32
+    sides = graph.x[:, 2:] @ np.linalg.lstsq(graph.x[:, 2:], np.repeat([1.0, -1.0], [6, 8]), rcond=None)[0]
+    assert (sides[:6] > 0).all()
+    assert (sides[6:] < 0).all()
+    again = with_structure(graph, coordinates=2)
+    assert np.array_equal(again.x, graph.x)

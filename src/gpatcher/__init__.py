@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gpatcher.model import FixedPatches, GPatcher, PatchMixer
     from gpatcher.newcomers import Newcomers
     from gpatcher.patches import Patches, SpectralPatches, extract_patches
+    from gpatcher.tabular import TableClassifier
     from gpatcher.transforms import AddPatches
 
 _HOME = {
@@ -33,6 +34,7 @@ _HOME = {
     "Patches": "gpatcher.patches",
     "SpectralPatches": "gpatcher.patches",
     "Split": "gpatcher.graph",
+    "TableClassifier": "gpatcher.tabular",
     "diagnose": "gpatcher.diagnosis",
     "export_onnx": "gpatcher.export",
     "extract_patches": "gpatcher.patches",
@@ -56,6 +58,7 @@ __all__ = [
     "Patches",
     "SpectralPatches",
     "Split",
+    "TableClassifier",
     "diagnose",
     "export_onnx",
     "extract_patches",

@@ -648,7 +648,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # ---- keeping
 
-    def save(self, folder: str | Path, source: dict[str, str | None] | None = None) -> Path:
+    def save(self, folder: str | Path, source: dict[str, Any] | None = None) -> Path:
         """Write the weights (model.safetensors) and everything else (model.json) into a folder.
 
         ``source`` says where the graph came from, for ``gpatcher predict``.

@@ -19,6 +19,7 @@ from gpatcher.data.tables import write_pieces
 from gpatcher.engine import RayEngine
 from gpatcher.estimator import GPatcherClassifier
 from gpatcher.graph import FloatArray, Graph, InputError, IntArray
+from gpatcher.metrics import measure_all
 from gpatcher.newcomers import Newcomers
 from gpatcher.records import Record, append_record, config_hash, peak_rss_mb, read_records, versions
 from gpatcher.report.run import write_run
@@ -37,7 +38,7 @@ def run_splits(
     splits: str = "0",
     seed: int = 0,
     device: str = "cpu",
-    origin: dict[str, str | None] | None = None,
+    origin: dict[str, Any] | None = None,
     patches: Path | None = None,
     engine: RayEngine | None = None,
     workers: int | None = None,
@@ -116,6 +117,10 @@ def run_splits(
             "seed": run_seed,
             "val_accuracy": result.val_accuracy,
             "test_accuracy": result.test_accuracy,
+            "metrics": {
+                "validation": _metrics(classifier, graph, classifier.split_.val),
+                "test": _metrics(classifier, graph, classifier.split_.test),
+            },
             "epochs": result.epochs,
             "best_epoch": result.best_epoch,
             "seconds": round(result.seconds, 3),
@@ -140,6 +145,8 @@ def run_splits(
     if kept is None and not page.exists():  # all runs were finished, but a kill came before the page
         kept = GPatcherClassifier.load(out, graph)
     if kept is not None:
+        if graph.node_ids is not None:  # somebody's own data: the answers too
+            write_predictions(kept, graph, out / "predictions.parquet")
         write_report(kept, graph, page, compare, stage)
     return done
 
@@ -149,6 +156,11 @@ def _forget(checkpoint: Path) -> None:
     # a name begins with a letter, so that seed 1 does not take those of seed 10 for its own
     for path in (checkpoint, *checkpoint.parent.glob(f"{checkpoint.stem}-[a-z]*{checkpoint.suffix}")):
         path.unlink(missing_ok=True)
+
+
+def _metrics(classifier: GPatcherClassifier, graph: Graph, nodes: IntArray) -> dict[str, float | None] | None:
+    known = nodes[graph.labels()[nodes] >= 0]
+    return measure_all(graph.labels()[known], classifier.predict_proba(graph, known)) if known.size else None
 
 
 def write_report(

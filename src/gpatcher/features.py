@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import warnings
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpatcher.graph import Graph, InputError
+from gpatcher.graph import FloatArray, Graph, InputError
 
 NORMS = ("none", "l1", "l2", "standard")
 _csr: Any = torch.sparse_csr_tensor  # its stub knows one of its forms only
@@ -222,3 +223,42 @@ def _normalised(x: Any, how: str, dense: bool = False) -> Any:
     total = total if how == "l1" else np.sqrt(total)
     scale = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
     return sp.csr_array(sp.diags_array(scale) @ x) if sp.issparse(x) else x * scale[:, None]
+
+
+def with_structure(graph: Graph, coordinates: int = 8) -> Graph:
+    """Return the graph with features made of its edges alone, where it has none.
+
+    Per node: the logarithms of degree and PageRank, standardised, and coordinates from the leading singular vectors of
+    Ã, times √n. These are eigenvectors with λ near 1 (which part of the graph) and near -1 (which side of a bipartite
+    one).
+
+    Parameters
+    ----------
+    coordinates : how many singular vectors
+
+    Examples
+    --------
+    >>> with_structure(Graph.from_edge_index([[0, 1, 1, 2], [1, 0, 2, 1]]), coordinates=1).x.shape
+    (3, 3)
+    """
+    from sklearn.utils.extmath import randomized_svd
+
+    logs = np.stack([np.log1p(graph.degrees()), np.log(graph.n * pagerank(graph))], axis=1)
+    deviation = logs.std(axis=0)
+    logs = (logs - logs.mean(axis=0)) / np.where(deviation > 1e-9, deviation, 1.0)
+    count = min(coordinates, graph.n)
+    vectors = randomized_svd(sp.csr_matrix(graph.normalised()), count, n_iter=8, random_state=0)[0]
+    return replace(graph, x=np.hstack([logs, vectors * np.sqrt(graph.n)]).astype(np.float32))
+
+
+def pagerank(graph: Graph, damping: float = 0.85, steps: int = 64) -> FloatArray:
+    """Return the PageRank of each node of the graph as stored, r = (1 - d) / n + d Pᵀ r; shape (n,), sum 1."""
+    adjacency = graph.adjacency()
+    out = np.asarray(adjacency.sum(axis=1))
+    share = np.divide(1.0, out, out=np.zeros(graph.n), where=out > 0)
+    back = sp.csr_array(adjacency.T)
+    rank = np.full(graph.n, 1 / graph.n)
+    for _ in range(steps):
+        # what nodes without an edge would pass on is spread over all
+        rank = (1 - damping + damping * rank[out == 0].sum()) / graph.n + damping * (back @ (rank * share))
+    return rank

@@ -19,6 +19,72 @@ _jit = nb.njit(cache=True, nogil=True)
 
 
 @_jit
+def append_columns(values: Array, cursor: Array, indices: Array, data: Array) -> None:
+    """Put the rows of a dense table (n, d) into a sparse one as its first columns; ``cursor[v]`` moves on."""
+    for v in range(cursor.size):
+        at = cursor[v]
+        for j in range(values.shape[1]):
+            indices[at + j] = j
+            data[at + j] = values[v, j]
+        cursor[v] = at + values.shape[1]
+
+
+@_jit
+def append_category(code: Array, offset: int, cursor: Array, indices: Array, data: Array) -> None:
+    """Put a one at column ``offset + code[v]`` of each row of a sparse table, a stored zero where the code is -1."""
+    for v in range(cursor.size):
+        indices[cursor[v]] = offset + max(code[v], 0)
+        data[cursor[v]] = 1.0 if code[v] >= 0 else 0.0
+        cursor[v] += 1
+
+
+@_jit
+def append_words(
+    start: Array,
+    piece: Array,
+    words: Array,
+    column: Array,
+    sign: Array,
+    width: int,
+    offset: int,
+    cursor: Array,
+    indices: Array,
+    data: Array,
+    write: bool,
+) -> None:
+    """Add up the hashed words of each row, scale the row to length 1 and put it into a sparse table.
+
+    Row v has the pieces ``piece[start[v]:start[v + 1]]``, piece i the words ``words[i]:words[i + 1]``, each with a
+    column and a sign. Without ``write`` only ``cursor`` moves on, which counts the entries.
+    """
+    total = np.zeros(width)
+    seen = np.zeros(width, np.bool_)
+    met = np.empty(width, np.int64)
+    for v in range(cursor.size):
+        count = 0
+        for e in range(start[v], start[v + 1]):
+            for k in range(words[piece[e]], words[piece[e] + 1]):
+                j = column[k]
+                if not seen[j]:
+                    seen[j] = True
+                    met[count] = j
+                    count += 1
+                total[j] += sign[k]
+        square = 0.0
+        for i in range(count):
+            square += total[met[i]] ** 2
+        for i in range(count):
+            j = met[i]
+            if total[j] != 0:
+                if write:
+                    indices[cursor[v]] = offset + j
+                    data[cursor[v]] = total[j] / np.sqrt(square)
+                cursor[v] += 1
+            total[j] = 0.0
+            seen[j] = False
+
+
+@_jit
 def count_edges(source: Array, degree: Array) -> None:
     """Add to ``degree[v]`` the number of edges that start at v."""
     for e in range(source.size):

@@ -20,9 +20,10 @@ from torch import Tensor, nn
 
 from gpatcher.features import FeatureTable
 from gpatcher.graph import InputError, IntArray, Split
+from gpatcher.metrics import METRICS, measure
 from gpatcher.parallel import Team
 
-STOPS = ("loss", "accuracy")
+STOPS = ("loss", *METRICS)
 _CHECKPOINT_SECONDS = 30  # long epochs are kept before `checkpoint_every` of them are done
 
 
@@ -34,7 +35,7 @@ class TrainConfig:
     ----------
     lr, weight_decay : of Adam
     epochs, patience : at most so many epochs, and so many without a better validation result
-    stop : what is watched on the validation nodes, ``loss`` or ``accuracy`` (equal accuracies: the smaller loss)
+    stop : what is watched on the validation nodes, ``loss`` or a metric (where it is equal, the smaller loss)
     batch_size : nodes in a step; None takes all at once
     renew_every : epochs between two selections of a learnable extractor
     filter_lr : factor on the learning rate of the filter's weights
@@ -255,7 +256,12 @@ class _Run:
             val_loss, accuracy = float(F.cross_entropy(logits, target)), _accuracy(logits, target)
             if not math.isfinite(total) or not math.isfinite(val_loss):
                 raise InputError(f"the loss is not finite after epoch {self.done + 1}; lower lr={self.config.lr}")
-            key = (-val_loss, accuracy) if self.config.stop == "loss" else (accuracy, -val_loss)
+            key = (-val_loss, accuracy)
+            if self.config.stop != "loss":
+                watched = measure(self.config.stop, target.numpy(), logits.softmax(1).numpy())
+                if watched is None:
+                    raise InputError(f"stop={self.config.stop} needs two classes among the validation nodes; use loss")
+                key = (watched, -val_loss)
             figures = {"train_loss": total / len(self.train), "val_loss": val_loss, "val_accuracy": accuracy}
             self.history.append(figures)
             if key > self.best_key:

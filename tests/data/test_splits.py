@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpatcher.data.splits import stratified_split
+from gpatcher.data.splits import split_from_parts, stratified_folds, stratified_split, time_split
 from gpatcher.graph import InputError
 
 labels = st.lists(st.integers(-1, 6), min_size=1, max_size=80).filter(lambda y: max(y) >= 0)
@@ -80,3 +80,83 @@ def test_every_member_of_a_class_is_as_likely_to_train():
 def test_refusals_name_the_value(arguments, message):
     with pytest.raises(InputError, match=message):
         stratified_split(*arguments)
+
+
+# ------------------------------------------------------------------------------------------ folds, groups, time
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.integers(-1, 3), min_size=10, max_size=60), st.integers(3, 5), st.integers(0, 3))
+def test_folds_test_every_labelled_node_once(y, count, seed):
+    labelled = np.flatnonzero(np.array(y) >= 0)
+    sizes = np.bincount(np.array(y)[labelled])
+    if sizes.max(initial=0) < count:
+        with pytest.raises(InputError, match="folds"):
+            stratified_folds(y, count, seed)
+        return
+    splits = stratified_folds(y, count, seed)
+    assert len(splits) == count
+    for part in ("test", "val"):
+        everyone = np.concatenate([getattr(split, part) for split in splits])
+        assert np.sort(everyone).tolist() == labelled.tolist()
+    for split in splits:
+        assert sum(split.sizes) == labelled.size
+
+
+def test_folds_hold_the_shares_of_the_classes():
+    y = np.repeat([0, 1], [90, 10])
+    for split in stratified_folds(y, 5, 0):
+        assert np.bincount(y[split.test]).tolist() == [18, 2]
+        assert np.bincount(y[split.train]).tolist() == [54, 6]
+
+
+def test_a_group_is_never_in_two_parts():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 200)
+    groups = np.array([f"g{i}" for i in rng.integers(0, 20, 200)], dtype=object)
+    for split in stratified_folds(y, 4, 0, groups):
+        parts = [set(groups[getattr(split, part)]) for part in ("train", "val", "test")]
+        assert not parts[0] & parts[1]
+        assert not parts[0] & parts[2]
+        assert not parts[1] & parts[2]
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.tuples(st.integers(-1, 1), st.integers(0, 9)), min_size=1, max_size=60))
+def test_train_is_before_validation_and_validation_before_test(rows):
+    y, times = (np.array(column) for column in zip(*rows, strict=True))
+    if len(set(times[y >= 0])) < 3:
+        with pytest.raises(InputError, match="different times"):
+            time_split(y, times, 0.6, 0.2)
+        return
+    split = time_split(y, times, 0.6, 0.2)
+    assert times[split.train].max() < times[split.val].min()
+    assert times[split.val].max() < times[split.test].min()
+    assert sum(split.sizes) == (y >= 0).sum()
+
+
+def test_times_are_cut_in_their_shares():
+    assert time_split(np.zeros(100, int), np.random.default_rng(0).permutation(100), 0.6, 0.2).sizes == (60, 20, 20)
+
+
+def test_parts_by_name():
+    split = split_from_parts(np.array(["test", "train", None, "val", "train"], dtype=object))
+    assert (split.train.tolist(), split.val.tolist(), split.test.tolist()) == ([1, 4], [3], [0])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: stratified_folds([0, 1] * 5, 2, 0), "folds must be at least 3, .* got 2"),
+        (lambda: stratified_folds([0, 1], 3, 0), "2 labelled nodes cannot be cut into 3 folds"),
+        (
+            lambda: stratified_folds([0] * 9, 3, 0, np.array(["a"] * 8 + [None], object)),
+            "1 labelled .* no group.*node 8",
+        ),
+        (lambda: stratified_folds([0] * 9, 3, 0, np.array(["a", "b", "b"] * 3, object)), "2 groups .* 3 folds"),
+        (lambda: time_split([0, 0, 0], np.array([1, np.nan, 2]), 0.6, 0.2), "1 labelled nodes have no time.*node 1"),
+    ],
+)
+def test_what_cannot_be_split(call, message):
+    with pytest.raises(InputError, match=message):
+        call()

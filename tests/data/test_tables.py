@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpatcher.data import read_tables
+from gpatcher.data.tables import load_tables
 from gpatcher.graph import Graph, InputError, InputWarning
 
 NODES = "id,label,age,member\na,cat,1.5,true\nb,,2,false\nc,ant,-3,true\n"
@@ -42,7 +43,8 @@ def check_small(graph: Graph) -> None:
     assert graph.classes == ("ant", "cat")
     assert graph.y.tolist() == [1, -1, 0]
     assert graph.x.dtype == np.float32
-    assert graph.x.tolist() == [[1.5, 1], [2, 0], [-3, 1]]
+    age = np.array([1.5, 2, -3])
+    np.testing.assert_allclose(graph.x, np.stack([(age - age.mean()) / age.std(), [1, 0, 1]], 1), rtol=1e-6)
     assert graph.name == "edges"
 
 
@@ -65,7 +67,15 @@ def test_what_spreadsheets_write(write, change):
 def test_names_of_columns(write):
     nodes = write("nodes.csv", "key,kind,f,g\n7,u,1,2\n-2,v,3,4\n")
     edges = write("edges.csv", "from,to,w\n7,-2,0.5\n")
-    named = {"id": "key", "label": "kind", "source": "from", "target": "to", "weight": "w", "features": ["g"]}
+    named = {
+        "id": "key",
+        "label": "kind",
+        "source": "from",
+        "target": "to",
+        "weight": "w",
+        "features": ["g"],
+        "columns": {"g": "raw"},
+    }
     graph = read_tables(nodes, edges, **named, name="mine")
     assert graph.node_ids.tolist() == [7, -2]
     assert graph.x.tolist() == [[2], [4]]
@@ -95,8 +105,8 @@ def test_quoted_line_breaks(write):
     note = '"two\nlines"'
     nodes = write("nodes.csv", "id,label,note\n" + "".join(f"{i},x,{note}\n" for i in range(100_000)))
     assert nodes.stat().st_size > 1 << 20  # more than one block
-    with pytest.warns(InputWarning, match="1 columns are not used.*'note'"):
-        assert read_tables(nodes, write("edges.csv", "source,target\n0,99999\n")).n == 100_000
+    graph = read_tables(nodes, write("edges.csv", "source,target\n0,99999\n"))
+    assert graph.x.shape == (100_000, 1)  # one category
 
 
 def test_directed(write):
@@ -148,7 +158,7 @@ def test_a_type_that_shows_late_in_the_file(write):
     rows = [f"{i},{i % 2},{i}" for i in range(120_000)] + ["end,1,0.5"]
     nodes = write("nodes.csv", "id,label,f\n" + "\n".join(rows) + "\n")
     assert nodes.stat().st_size > 1 << 20
-    graph = read_tables(nodes, write("edges.csv", "source,target\nend,7\n"))
+    graph = read_tables(nodes, write("edges.csv", "source,target\nend,7\n"), columns={"f": "raw"})
     assert graph.n == 120_001
     assert edge_set(graph) == {("end", "7"), ("7", "end")}
     assert graph.x[-1, 0] == 0.5
@@ -158,17 +168,22 @@ def test_a_type_that_shows_late_in_the_file(write):
 
 
 def test_columns_that_are_not_used(write):
-    nodes = write("nodes.csv", "Unnamed: 0,id,label,city,born,f\n0,a,x,Rome,2020-01-01,1\n1,b,y,Oslo,2021-01-01,2\n")
+    nodes = write(
+        "nodes.csv",
+        "Unnamed: 0,id,label,city,born,f,same\n"
+        "0,a,x,Rome,2020-01-01,1,7\n1,b,y,Oslo,2021-01-01,2,7\n2,c,y,Bonn,2021-01-01,2,7\n",
+    )
     edges = write("edges.csv", "source,target,weight\na,b,2\n")
     with pytest.warns(InputWarning) as caught:
         graph = read_tables(nodes, edges)
-    assert graph.x.tolist() == [[1], [2]]
+    assert graph.x.shape == (3, 6)  # f, and the date with its place in year and week
     assert graph.weights is None
     messages = sorted(str(warning.message) for warning in caught)
-    assert len(messages) == 2
+    assert len(messages) == 4
     assert "edges.csv: 1 columns are not used: weight; to use the weights, pass weight='weight'" in messages[0]
-    assert "nodes.csv: 3 columns are not used" in messages[1]
-    assert "'Unnamed: 0', 'city', 'born'" in messages[1]
+    assert "nodes.csv: column 'Unnamed: 0' is not used, being row numbers" in messages[1]
+    assert "1 columns are not used, being different in every row: 'city'" in messages[3]
+    assert "1 columns are not used, being constant: 'same'" in messages[2]
 
 
 def test_no_labels(write):
@@ -221,9 +236,7 @@ def test_repeated_edges_are_counted(write):
         ("", r"nodes.csv is empty"),
         ("\n\n", r"nodes.csv is empty"),
         ("id,label\n", r"nodes.csv has the columns id, label but no rows"),
-        ("id;label\na;x\n", r"no column 'id'; its columns are separated by semicolons"),
-        ("id;f\na;2,5\n", r"no column 'id'; its columns are separated by semicolons"),
-        ("id\tlabel\na\tx\n", r"no column 'id'; its columns are separated by tabs"),
+        ("id;label,f\na;x,2\n", r"no column 'id'; its columns are separated by semicolons: pass delimiter=';'"),
         ("ID,label\na,x\n", r"no column 'id'; did you mean id='ID' \(--id\)\? The columns are: ID, label"),
         ("node,label\na,x\n", r"no column 'id'; name it with id=... .--id. The columns are: node, label"),
         ("id,id\na,x\n", r"1 column names appear more than once: id"),
@@ -231,11 +244,10 @@ def test_repeated_edges_are_counted(write):
         ("id,label\na,x\nb,y\na,x\nc,x\na,y\n", r"1 ids .*more than once, the first 'a' on line 2, line 4, line 6;"),
         ("id,label\na,x\n,y\nb,x\n,y\n", r"2 of 4 values in column 'id' are missing, the first on line 3;"),
         ("id,label\n1,x\n,y\n", r"1 of 2 values in column 'id' are missing, the first on line 3;"),
-        ("id,label,f\na,x,1\nb,y,\nc,x,\n", r"2 of 3 values in column 'f' are missing .* the first on line 3;"),
         ("id,label,f\na,x,1\nb,y,inf\nc,x,1\n", r"1 of 3 values in column 'f' .* the first on line 3 \(inf\)"),
-        ("id,label,f\na,x,1\nb,y,1e200\nc,x,1\n", r"column 'f' are missing or not finite.*line 3 \(1e\+200\)"),
+        ("id,label,f\na,x,1\nb,y,1e200\nc,x,1\n", r"column 'f' are not finite as 32-bit .*line 3 \(1e\+200\)"),
         ("id,label\na,1.5\nb,2\nc,1\n", r"1 of 3 values in column 'label' are fractions.*line 2 \(1.5\)"),
-        (b"id,label\na,\xff\xfe\n", r"column 'label' is not text in UTF-8"),
+        (b"id,label\na,\xff\xfe\n", r"1 of 1 values in column 'label' are not text in UTF-8, the first on line 2"),
         ("id,label\na,x\n".encode("utf-16"), r"cannot be read as text in UTF-8"),
         (
             "id,label\n1,x\n2,y\n",
@@ -255,7 +267,6 @@ def test_bad_nodes(write, text, message):
         ("", r"edges.csv is empty"),
         ("source,target\n", r"edges.csv has the columns source, target but no rows"),
         ("src,target\na,b\n", r"no column 'source'; .*columns are: src, target"),
-        ("source;target\na;b\n", r"separated by semicolons"),
         ("source,target\na,b\n,c\n", r"1 of 2 values in column 'source' are missing, the first on line 3;"),
         ("source,target\na,b\na,z\nc, b\n", r"2 of 3 values in .*'target' are not in .*nodes.csv.*line 3 \('z'\)"),
         ("source,target\n1,2\n", r"1 of 1 values in column 'source' are not in .*line 2 \('1'\)"),
@@ -287,7 +298,6 @@ def test_bad_weights(write, weights, message):
     [
         (["ages"], r"no column 'ages'; did you mean features='age'"),
         (["label"], "column 'label' is the label"),
-        (["city"], "column 'city' holds string, not numbers"),
     ],
 )
 def test_bad_features(write, features, message):
@@ -305,7 +315,7 @@ def test_bad_files(write, tmp_path):
     with pytest.raises(InputError, match=r"nodes.xlsx: unknown kind of file; .*\.csv, \.tsv, .*\.parquet, \.pq"):
         read_tables(write("nodes.xlsx", ""), edges)
     (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(InputError, match="is a folder"):
+    with pytest.raises(InputError, match="is a folder without Parquet files"):
         read_tables(tmp_path / "folder.csv", edges)
     with pytest.raises(InputError, match=r"nodes.parquet cannot be read as Parquet \(.+\)"):
         read_tables(write("nodes.parquet", NODES), edges)
@@ -314,14 +324,14 @@ def test_bad_files(write, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "message"),
+    ("ids", "message"),
     [
-        (pa.string(), "column 'id' is text in .*nodes.pq, column 'source' is int64 in .*edges.pq"),
-        (pa.float64(), "the ids in column 'id' are floating-point numbers, such as 1.0"),
+        (["1", "2"], "column 'id' is text in .*nodes.pq, column 'source' is int64 in .*edges.pq"),
+        ([1.0, 2.5], "1 of 2 values in column 'id' are floating-point numbers .* on row 1 .2.5."),
     ],
 )
-def test_types_of_parquet_are_taken_as_they_are(tmp_path, kind, message):
-    pa.parquet.write_table(pa.table({"id": pa.array([1, 2]).cast(kind), "label": [0, 1]}), tmp_path / "nodes.pq")
+def test_types_of_parquet_are_taken_as_they_are(tmp_path, ids, message):
+    pa.parquet.write_table(pa.table({"id": ids, "label": [0, 1]}), tmp_path / "nodes.pq")
     pa.parquet.write_table(pa.table({"source": [1], "target": [2]}), tmp_path / "edges.pq")
     with pytest.raises(InputError, match=message):
         read_tables(tmp_path / "nodes.pq", tmp_path / "edges.pq")
@@ -331,6 +341,142 @@ def test_rows_of_parquet_count_from_zero(tmp_path):
     pa.parquet.write_table(pa.table({"source": ["a", "b"], "target": ["b", None]}), tmp_path / "edges.parquet")
     with pytest.raises(InputError, match="column 'target' are missing, the first on row 1;"):
         read_tables(None, tmp_path / "edges.parquet")
+
+
+# ------------------------------------------------------------------------------------------ what is chosen
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_the_delimiter_is_found(write, mark):
+    nodes, edges = (write(f"{n}.csv", t.replace(",", mark)) for n, t in (("nodes", NODES), ("edges", EDGES)))
+    with pytest.warns(InputWarning, match="the columns are separated by (semicolons|tabs|bars)"):
+        check_small(read_tables(nodes, edges))
+    check_small(read_tables(nodes, edges, delimiter=mark))
+    with pytest.raises(InputError, match=r"no column 'source'; its columns are separated by .*--delimiter"):
+        read_tables(nodes, edges, delimiter="#")
+
+
+def test_a_folder_of_parquet_files(tmp_path):
+    for name, text in (("nodes", NODES), ("edges", EDGES)):
+        (tmp_path / name).mkdir()
+        table = pa.csv.read_csv(pa.BufferReader(text.encode()))
+        pa.parquet.write_table(table.slice(0, 1), tmp_path / name / "part-0.parquet")
+        pa.parquet.write_table(table.slice(1), tmp_path / name / "part-1.parquet")
+    check_small(read_tables(tmp_path / "nodes", tmp_path / "edges"))
+    pa.parquet.write_table(pa.table({"source": ["a"], "target": ["z"]}), tmp_path / "edges" / "part-2.parquet")
+    with pytest.raises(InputError, match=r"'target' are not in .*nodes, the first on row 0 of part-2.parquet \('z'\)"):
+        read_tables(tmp_path / "nodes", tmp_path / "edges")
+    pa.parquet.write_table(pa.table({"source": ["a"], "to": ["b"]}), tmp_path / "edges" / "part-2.parquet")
+    with pytest.raises(InputError, match=r"part-2.parquet and part-0.parquet differ in their columns: target, to"):
+        read_tables(tmp_path / "nodes", tmp_path / "edges")
+
+
+def test_tables_in_memory():
+    import pandas as pd
+
+    nodes, edges = (pa.csv.read_csv(pa.BufferReader(text.encode())) for text in (NODES, EDGES))
+    for convert in (lambda table: table, lambda table: pd.DataFrame(table.to_pydict())):
+        graph = read_tables(convert(nodes), convert(edges), name="edges")
+        check_small(graph)
+    with pytest.raises(InputError, match="nodes must be a path, a pyarrow table or a pandas frame, got list"):
+        read_tables([1, 2], edges)
+    with pytest.raises(InputError, match=r"edges: .* 'source' are not in nodes, the first on row 0"):
+        read_tables(nodes, pa.table({"source": ["z"], "target": ["a"]}))
+
+
+def test_edges_to_unknown_ids(write):
+    nodes, edges = write("nodes.csv", NODES), write("edges.csv", "source,target\na,b\na,z\ny,b\nz,y\n")
+    with pytest.warns(InputWarning, match=r"edges.csv: 3 of 4 edges name an id that is not among the nodes"):
+        found = load_tables(nodes, edges, on_unknown_id="drop", directed=True)
+    assert edge_set(found.graph) == {("a", "b")}
+    assert found.counts.unknown == 3
+    with pytest.warns(InputWarning, match=r"edges.csv: 2 ids are not in .*nodes.csv; nodes are added: 'y', 'z'"):
+        found = load_tables(nodes, edges, on_unknown_id="add", directed=True)
+    assert edge_set(found.graph) == {("a", "b"), ("a", "z"), ("y", "b"), ("z", "y")}
+    assert found.counts.added == 2
+    assert found.graph.y.tolist() == [1, -1, 0, -1, -1]
+    names = found.encoder.names()
+    assert found.graph.x[:, names.index("age: missing")].tolist() == [0, 0, 0, 1, 1]
+
+
+def test_doubled_and_missing_ids(write):
+    nodes = write("nodes.csv", "id,label,f\na,x,1\nb,y,2\na,z,3\n,y,4\nc,x,5\nd,y,oops\n")
+    edges = write("edges.csv", "source,target\na,b\n,b\nc,\nc,b\n")
+    options = {"on_duplicate_id": "first", "on_missing_id": "drop", "directed": True}
+    with pytest.warns(InputWarning) as caught:
+        found = load_tables(nodes, edges, columns={"f": "ignore"}, **options)
+    messages = " ".join(str(warning.message) for warning in caught)
+    assert "nodes.csv: 1 of 6 rows have no id in column 'id' and are not used" in messages
+    assert "1 rows repeat an id of column 'id'" in messages
+    assert "edges.csv: 2 of 4 edges lack an end" in messages
+    assert found.graph.node_ids.tolist() == ["a", "b", "c", "d"]
+    assert [found.graph.classes[c] for c in found.graph.y] == ["x", "y", "x", "y"]
+    assert edge_set(found.graph) == {("a", "b"), ("c", "b")}
+    # lines are those of the file, whatever was left out
+    message = r"column 'f' are no numbers, the first on line 7 \('oops'\)"
+    with pytest.warns(InputWarning), pytest.raises(InputError, match=message):
+        load_tables(nodes, edges, columns={"f": "number"}, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"on_unknown_id": "ignore"}, "on_unknown_id must be one of error, drop, add, got 'ignore'"),
+        ({"delimiter": ",,"}, "delimiter must be one character"),
+        ({"time": "t", "split_column": "s"}, "split_column and time are different ways to split"),
+        ({"columns": {"ages": "number"}}, "no column 'ages'; did you mean columns='age'"),
+        ({"group": "team"}, "no column 'team'"),
+    ],
+)
+def test_bad_options(write, options, message):
+    with pytest.raises(InputError, match=message):
+        read_tables(write("nodes.csv", NODES), write("edges.csv", EDGES), **options)
+
+
+def people(labels, **columns):
+    ids = [f"n{i}" for i in range(len(labels))]
+    nodes = pa.table({"id": ids, "label": pa.array(labels, pa.string()), **columns})
+    return nodes, pa.table({"source": ids[:-1], "target": ids[1:]})
+
+
+def test_a_split_is_made_where_there_is_none():
+    found = load_tables(*people(["x", "y"] * 10 + [None] * 5))
+    assert not found.graph.splits
+    [split] = found.with_split(seed=3).graph.splits
+    assert split.sizes == (12, 4, 4)
+    assert split.hash == found.with_split(seed=3).graph.splits[0].hash
+    message = "no node has a label: column 'label' of the nodes is not there or empty"
+    with pytest.warns(InputWarning), pytest.raises(InputError, match=message):
+        load_tables(*people([None] * 4)).with_split()
+
+
+def test_splits_by_columns():
+    labels = ["x", "y"] * 10
+    parts = ["Train"] * 10 + ["valid"] * 4 + ["test"] * 4 + [None] * 2
+    [split] = load_tables(*people(labels, part=parts), split_column="part").with_split().graph.splits
+    assert split.sizes == (10, 4, 4)
+    found = load_tables(*people(labels, day=np.arange(20)), time="day")
+    assert found.encoder is None  # what the nodes are split by is no feature
+    assert found.with_split().graph.splits[0].test.tolist() == [16, 17, 18, 19]
+    team = [f"t{i // 2}" for i in range(20)]
+    [split] = load_tables(*people(labels, team=team), group="team").with_split().graph.splits
+    assert not set(split.train // 2) & set(split.test // 2)
+    assert len(load_tables(*people(labels), folds=4).with_split().graph.splits) == 4
+    with pytest.raises(InputError, match=r"column 'part' name no part, the first on row 1 \('exam'\)"):
+        load_tables(*people(["x", "y"], part=["train", "exam"]), split_column="part")
+
+
+@pytest.mark.parametrize("choice", ["error", "keep", "unlabel"])
+def test_a_class_with_one_example(choice):
+    found = load_tables(*people(["x", "y"] * 5 + ["z"]), on_rare_class=choice)
+    if choice == "error":
+        with pytest.raises(InputError, match=r"1 classes have one labelled node each: 'z', the first at id 'n10'"):
+            found.with_split()
+        return
+    with pytest.warns(InputWarning, match="'z'"):
+        graph = found.with_split().graph
+    assert graph.classes == (("x", "y", "z") if choice == "keep" else ("x", "y"))
+    assert graph.y[10] == (2 if choice == "keep" else -1)
 
 
 # ------------------------------------------------------------------------------------------ nothing is lost
@@ -357,11 +503,12 @@ def test_nothing_is_lost(content, directed, suffix):
     ids, pairs, labels, features = content
     nodes = pa.table({"id": ids, "label": pa.array(labels, pa.string()), "f": features})
     edges = pa.table({"source": [a for a, _ in pairs], "target": [b for _, b in pairs]})
+    raw = {"f": "raw"}
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / f"{name}{suffix}" for name in ("nodes", "edges")]
         for table, path in zip((nodes, edges), paths, strict=True):
             (pa.csv.write_csv if suffix == ".csv" else pa.parquet.write_table)(table, path)
-        graph = read_tables(*paths, directed=directed)
+        graph = read_tables(*paths, directed=directed, columns=raw)
         alone = read_tables(None, paths[1], directed=directed)
     expected = set(pairs) if directed else set(pairs) | {(b, a) for a, b in pairs}
     assert graph.node_ids.tolist() == ids

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import inspect
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from gpatcher.data.tables import Tables
     from gpatcher.estimator import GPatcherClassifier
     from gpatcher.graph import Graph
     from gpatcher.newcomers import Newcomers
@@ -27,13 +30,50 @@ Root = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 SourceArgument = Annotated[str | None, typer.Argument(help=SOURCE_HELP)]
-Nodes = Annotated[Path | None, typer.Option(help="Table of nodes, CSV or Parquet: an id, a label, features.")]
-Edges = Annotated[Path | None, typer.Option(help="Table of edges, CSV or Parquet: a source, a target.")]
+Nodes = Annotated[
+    Path | None,
+    typer.Option(help="Table of nodes: CSV, Parquet or a folder of Parquet files; an id, a label, features."),
+]
+Edges = Annotated[Path | None, typer.Option(help="Table of edges, likewise: a source, a target.")]
 IdColumn = Annotated[str, typer.Option("--id", help="Column of --nodes with the id.")]
 Label = Annotated[str, typer.Option(help="Column of --nodes with the class, empty where unknown.")]
 SourceColumn = Annotated[str, typer.Option("--source", help="Column of --edges with one end.")]
 TargetColumn = Annotated[str, typer.Option("--target", help="Column of --edges with the other end.")]
 Weight = Annotated[str | None, typer.Option(help="Column of --edges with a positive weight.")]
+Features = Annotated[str | None, typer.Option(help="Columns of --nodes to learn from: a,b,c. Default: all others.")]
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        help="Kind of a column, e.g. age=number,zip=category; number, raw, boolean, category, date, text or ignore. "
+        "Default: by its type.",
+    ),
+]
+Delimiter = Annotated[
+    str | None, typer.Option(help="What separates the fields of a CSV file. Default: found in its first line.")
+]
+OnUnknownId = Annotated[
+    str, typer.Option(help="Edges to an id that is not in --nodes: error, drop the edge or add the node.")
+]
+OnDuplicateId = Annotated[str, typer.Option(help="Ids in several rows: error, or the first row counts.")]
+OnMissingId = Annotated[str, typer.Option(help="Rows without an id or edges without an end: error or drop.")]
+
+
+def takes_graph(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the argument SOURCE and all options of tables; it gets them as its first argument, ``origin``."""
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    shared = list(inspect.signature(graph_origin, eval_str=True).parameters.values())
+
+    def run(**given: Any) -> None:
+        origin = graph_origin(**{p.name: given.pop(p.name) for p in shared})
+        command(origin, **given)
+
+    # the argument and the command's own options first, as they are read
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (shared[0], *own, *shared[1:])]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    return run
 
 
 @contextmanager
@@ -59,15 +99,21 @@ def console() -> Console:
 
 
 def graph_origin(
-    source: str | None,
-    nodes: Path | None,
-    edges: Path | None,
-    id_column: str,
-    label: str,
-    source_column: str,
-    target_column: str,
-    weight: str | None,
-) -> dict[str, str | None]:
+    source: SourceArgument = None,
+    nodes: Nodes = None,
+    edges: Edges = None,
+    id_column: IdColumn = "id",
+    label: Label = "label",
+    source_column: SourceColumn = "source",
+    target_column: TargetColumn = "target",
+    weight: Weight = None,
+    features: Features = None,
+    kinds: Kinds = None,
+    delimiter: Delimiter = None,
+    on_unknown_id: OnUnknownId = "error",
+    on_duplicate_id: OnDuplicateId = "error",
+    on_missing_id: OnMissingId = "error",
+) -> dict[str, Any]:
     """Say where a graph comes from, in a form that a saved model can keep."""
     from gpatcher.graph import InputError
 
@@ -79,8 +125,34 @@ def graph_origin(
         return {"name": str(Path(source).absolute()) if stored else source}
     if edges is None:
         raise InputError("give a source, e.g. 'texas', or tables with --nodes and --edges")
-    columns = {"id": id_column, "label": label, "source": source_column, "target": target_column, "weight": weight}
-    return {"nodes": None if nodes is None else str(nodes.absolute()), "edges": str(edges.absolute()), **columns}
+    return {
+        "nodes": None if nodes is None else str(nodes.absolute()),
+        "edges": str(edges.absolute()),
+        "id": id_column,
+        "label": label,
+        "source": source_column,
+        "target": target_column,
+        "weight": weight,
+        "features": None if features is None else _listed(features),
+        "columns": dict(_pair(part) for part in _listed(",".join(kinds or ()))),
+        "delimiter": {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter),
+        "on_unknown_id": on_unknown_id,
+        "on_duplicate_id": on_duplicate_id,
+        "on_missing_id": on_missing_id,
+    }
+
+
+def _listed(text: str) -> list[str]:
+    return next(csv.reader([text]), [])
+
+
+def _pair(text: str) -> tuple[str, str]:
+    from gpatcher.graph import InputError
+
+    column, equals, kind = text.rpartition("=")
+    if not equals:
+        raise InputError(f"--column takes COLUMN=KIND, e.g. age=number, got {text!r}")
+    return column, kind.strip()
 
 
 def _is_name(source: str) -> bool:
@@ -89,39 +161,48 @@ def _is_name(source: str) -> bool:
     return canonical_key(source) in NAMED
 
 
-def load_origin(origin: dict[str, str | None], root: Path | None) -> Graph:
+def load_origin(origin: dict[str, Any], root: Path | None) -> Graph:
     """Load the graph; what is to be known about the input becomes notes."""
-    from gpatcher.data import load_graph, read_tables
+    from gpatcher.data import load_graph
 
     with warnings_as_notes():
         if origin.get("name") is not None:
             return load_graph(str(origin["name"]), root)
-        tables = dict(origin)
-        return read_tables(tables.pop("nodes"), str(tables.pop("edges")), **tables)  # type: ignore[arg-type]
+    return load_origin_tables(origin).graph
 
 
-def read_newcomers(graph: Graph, nodes: Path, edges: Path, origin: dict[str, str | None]) -> Newcomers:
+def load_origin_tables(origin: dict[str, Any], seed: int | None = None) -> Tables:
+    """Load the tables; with a seed, the labelled nodes are split too."""
+    from gpatcher.data.tables import load_tables
+
+    with warnings_as_notes():
+        tables = load_tables(**origin)
+        return tables if seed is None else tables.with_split(seed=seed)
+
+
+def read_newcomers(graph: Graph, nodes: Path, edges: Path, folder: Path, origin: dict[str, Any]) -> Newcomers:
     """Read tables of new nodes and their edges, in the columns that the graph was read from."""
     from gpatcher.data.tables import read_new_tables
     from gpatcher.newcomers import Newcomers
+    from gpatcher.tabular import open_tables
 
-    roles = {key: origin[key] for key in ("id", "label", "source", "target", "weight") if key in origin}
-    like = origin.get("nodes")
-    if like is not None and not Path(like).is_file():
-        like = None
-    ids, x, ends, weights = read_new_tables(graph, nodes, edges, like=like, **roles)  # type: ignore[arg-type]
+    kept = open_tables(folder)
+    ids, x, ends, weights = read_new_tables(graph, nodes, edges, None if kept is None else kept[1], origin)
     return Newcomers.join(graph, ends, x, len(ids), weights=weights, node_ids=ids)
 
 
-def run_graph(folder: Path, root: Path | None) -> tuple[Graph, dict[str, str | None]]:
+def run_graph(folder: Path, root: Path | None) -> tuple[Graph, dict[str, Any]]:
     """Load the graph that a saved model was trained on; return it and where it came from."""
     from gpatcher.estimator import read_about
     from gpatcher.graph import InputError
+    from gpatcher.tabular import open_tables
 
     about = read_about(folder)
     if not about.get("source"):
         raise InputError(f"{folder} does not say which graph it belongs to; use it from Python with the graph at hand")
-    return load_origin(about["source"], root), about["source"]
+    # a graph from tables is kept with the model: the tables may be gone
+    kept = open_tables(folder)
+    return load_origin(about["source"], root) if kept is None else kept[0], about["source"]
 
 
 def load_run(folder: Path, root: Path | None, patches: Path | None = None) -> tuple[GPatcherClassifier, Graph]:

@@ -4,25 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from gpatcher.cli.common import (
-    AsJson,
-    Edges,
-    IdColumn,
-    Label,
-    Nodes,
-    Root,
-    SourceArgument,
-    SourceColumn,
-    TargetColumn,
-    Weight,
-    console,
-    graph_origin,
-    load_origin,
-)
+from gpatcher.cli.common import AsJson, Root, console, load_origin, takes_graph
 
 
 def datasets(root: Root = None, as_json: AsJson = False) -> None:
@@ -57,15 +43,9 @@ def datasets(root: Root = None, as_json: AsJson = False) -> None:
     screen.print(f"Folder: {dataset_root(root)}. Sets not there are downloaded on first use.", style="dim")
 
 
+@takes_graph
 def diagnose(
-    source: SourceArgument = None,
-    nodes: Nodes = None,
-    edges: Edges = None,
-    id_column: IdColumn = "id",
-    label: Label = "label",
-    source_column: SourceColumn = "source",
-    target_column: TargetColumn = "target",
-    weight: Weight = None,
+    origin: dict[str, Any],
     out: Annotated[Path | None, typer.Option(help="Also write a page with the plots, e.g. report.html.")] = None,
     as_json: AsJson = False,
     spectral: Annotated[
@@ -76,7 +56,6 @@ def diagnose(
     """Tell how heterophilous a graph is, where its labels live, what is wrong with it and what to try."""
     from gpatcher.diagnosis import diagnose as measure
 
-    origin = graph_origin(source, nodes, edges, id_column, label, source_column, target_column, weight)
     graph = load_origin(origin, root)
     found = measure(graph, spectral=spectral)
     if out is not None:

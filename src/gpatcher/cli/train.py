@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpatcher.cli.common import (
-    Edges,
-    IdColumn,
-    Label,
-    Nodes,
     Root,
     RunFolder,
-    SourceArgument,
-    SourceColumn,
-    TargetColumn,
-    Weight,
     console,
-    graph_origin,
     load_origin,
+    load_origin_tables,
     load_run,
     read_newcomers,
     run_graph,
+    takes_graph,
     warnings_as_notes,
 )
 
 if TYPE_CHECKING:
+    from gpatcher.data.tables import Tables
     from gpatcher.engine import RayEngine
 
 
+@takes_graph
 def fit(
-    source: SourceArgument = None,
+    origin: dict[str, Any],
     out: Annotated[Path, typer.Option(help="Folder for the records, the model and the page.")] = Path("run"),
     model: Annotated[str, typer.Option(help="gpatcher (learned filter) or fast (personalised PageRank).")] = "gpatcher",
     preset: Annotated[
@@ -60,9 +57,16 @@ def fit(
     ] = None,
     structure: Annotated[bool | None, typer.Option(help="Rows of the adjacency as features too.")] = None,
     class_weights: Annotated[bool | None, typer.Option(help="Weigh classes by the inverse of their size.")] = None,
+    stop: Annotated[
+        str | None,
+        typer.Option(help="Watched on validation: loss, accuracy, macro_f1, balanced_accuracy, roc_auc or pr_auc."),
+    ] = None,
     splits: Annotated[
-        str, typer.Option(help="'all' (every split, or ten seeds where there is one), or numbers such as 0,1.")
-    ] = "0",
+        str | None,
+        typer.Option(
+            help="'all' (every split, or ten seeds where there is one), or numbers like 0,1. Default: 0, or all folds."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the first run; each further run takes the next.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
     memory: Annotated[
@@ -86,22 +90,28 @@ def fit(
     resume: Annotated[
         bool, typer.Option("--resume", help="Skip finished runs and go on with an interrupted one.")
     ] = False,
-    nodes: Nodes = None,
-    edges: Edges = None,
-    id_column: IdColumn = "id",
-    label: Label = "label",
-    source_column: SourceColumn = "source",
-    target_column: TargetColumn = "target",
-    weight: Weight = None,
+    split_column: Annotated[
+        str | None, typer.Option(help="Column of --nodes with train, validation or test. Default: a split is made.")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option(help="Column of --nodes with a time: train before validation before test.")
+    ] = None,
+    group: Annotated[str | None, typer.Option(help="Column of --nodes whose values are never in two parts.")] = None,
+    folds: Annotated[
+        int | None, typer.Option(help="Cross-validation on --nodes: so many splits, all run by default.")
+    ] = None,
+    on_rare_class: Annotated[
+        str, typer.Option(help="Classes with one labelled node: error, keep (for training) or unlabel.")
+    ] = "error",
     root: Root = None,
 ) -> None:
     """Train, score and save: records.jsonl, a model and a page that shows how far to trust it."""
     from gpatcher.experiment import run_splits
     from gpatcher.graph import InputError
     from gpatcher.presets import parameters
+    from gpatcher.tabular import keep_tables
 
     cluster = _cluster(engine, ray_address, workers, patches)
-    origin = graph_origin(source, nodes, edges, id_column, label, source_column, target_column, weight)
     given = {
         "extractor": extractor,
         "patch_size": patch_size,
@@ -115,10 +125,11 @@ def fit(
         "batch_size": batch_size,
         "structure": structure,
         "class_weights": class_weights,
+        "stop": stop,
         "memory": None if memory is None else int(memory * 2**30),
     }
     given = {k: v for k, v in given.items() if v is not None}
-    chosen = parameters(model, source or "", preset) | given
+    chosen = parameters(model, origin.get("name", ""), preset) | given
     if patches is not None:
         from gpatcher.estimator import table_parameters
         from gpatcher.table import PatchTable
@@ -131,11 +142,27 @@ def fit(
                     f"the table in {patches} has {name}={value}, asked for is {chosen[name]}; pass {option}"
                 )
         chosen |= made
-    graph = load_origin(origin, root)
+    screen = console()
+    ways: dict[str, Any] = {"split_column": split_column, "time": time, "group": group, "folds": folds}
+    if "name" in origin:
+        asked = [f"--{way.replace('_', '-')}" for way, value in ways.items() if value is not None]
+        if asked:
+            raise InputError(f"{', '.join(asked)} split the nodes of a table; {origin['name']!r} has its own splits")
+        graph = load_origin(origin, root)
+    else:
+        origin |= ways | {"on_rare_class": on_rare_class}
+        tables = load_origin_tables(origin, seed)
+        graph = tables.graph
+        if graph.x is None and not structure:
+            from gpatcher.features import with_structure
+
+            graph = with_structure(graph)
+        keep_tables(replace(tables, graph=graph), out)
+        for line in _about_tables(tables):
+            screen.print(line, soft_wrap=True)
 
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    screen = console()
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}"), TimeElapsedColumn())
     with Progress(*columns, console=screen, transient=True) as bar:
         task = bar.add_task("extracting patches", total=None, figures="")
@@ -152,7 +179,7 @@ def fit(
             model,
             chosen,
             out,
-            splits=splits,
+            splits=splits or ("all" if folds else "0"),
             seed=seed,
             device=device,
             origin=origin,
@@ -184,6 +211,24 @@ def fit(
     batches = "" if steps == {None} else f" with batches of {', '.join(f'{b:,} nodes' for b in steps if b)}"
     screen.print(f"Peak memory: {peak / 1024:.2f} GiB{batches}", soft_wrap=True)
     screen.print(f"Records, model and the page to look at: {out}/records.jsonl, model.safetensors, report.html")
+    if graph.node_ids is not None:
+        screen.print(f"A class and probabilities for each of {graph.n:,} nodes: {out}/predictions.parquet")
+
+
+def _about_tables(tables: Tables) -> Iterator[str]:
+    """Say what was read and how it is used."""
+    from collections import Counter
+
+    graph, encoder = tables.graph, tables.encoder
+    yield f"Read {graph.n:,} nodes and {tables.counts.edge_rows:,} edges; {(graph.labels() >= 0).sum():,} have a label."
+    if encoder is None:
+        yield "No columns to learn from: features of the structure serve instead."
+    else:
+        kinds = Counter(encoder.columns.values())
+        yield f"Columns: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}; {encoder.width:,} features."
+    sizes = " / ".join(f"{size:,}" for size in graph.splits[0].sizes)
+    several = f"{len(graph.splits)} splits, the first: " if len(graph.splits) > 1 else ""
+    yield f"Split: {several}{sizes} nodes for train / validation / test, kept in split.parquet."
 
 
 def _cluster(engine: str, address: str | None, workers: int | None, patches: Path | None) -> RayEngine | None:
@@ -232,7 +277,7 @@ def predict(
     if nodes is not None and edges is not None:
         graph, source = run_graph(folder, root)
         with warnings_as_notes():
-            newcomers = read_newcomers(graph, nodes, edges, source)
+            newcomers = read_newcomers(graph, nodes, edges, folder, source)
         write_table(new_prediction_columns(GPatcherClassifier.load(folder), newcomers, conformal), out)
         screen.print(f"{newcomers.count:,} rows in {out}")
         return

@@ -102,7 +102,7 @@ def store_tables(
         raise InputError(f"memory must be a positive number of bytes, got {memory}")
     weight = options.get("weight")
     columns = (options.get("source", "source"), options.get("target", "target"), weight)
-    table = _Table.open(edges)
+    table = _Table.open(edges, options.get("delimiter"), "edges")
     table.require({"source": columns[0], "target": columns[1]} | ({} if weight is None else {"weight": weight}))
     name = options.pop("name", None) or table.stem
     with _new_folder(Path(folder)) as draft:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -96,3 +97,88 @@ def _apportion(sizes: IntArray, share: float, least: IntArray) -> npt.NDArray[An
         count[chosen] += step
         gap -= step * chosen.size
     return count
+
+
+def split_from_parts(parts: npt.NDArray[Any]) -> Split:
+    """Return the split that a column of "train", "val", "test" or None names; shape (n,)."""
+    return Split(*(np.flatnonzero(parts == part) for part in ("train", "val", "test")))
+
+
+def stratified_folds(y: npt.ArrayLike, count: int, seed: int, groups: npt.NDArray[Any] | None = None) -> list[Split]:
+    """Cut the labelled nodes into folds with every class in the same shares; in split i fold i is the test part.
+
+    The next fold is the validation part and the others are for training, so that each labelled node is tested once.
+
+    Parameters
+    ----------
+    y : class of each node, shape (n,); nodes with -1 are left out
+    count : number of folds, at least 3
+    groups : a value per node, None where unknown; the nodes of one value stay in one fold
+    """
+    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+    y = np.asarray(y)
+    if count < 3:
+        raise InputError(f"folds must be at least 3, for train, validation and test, got {count}")
+    labelled = np.flatnonzero(y >= 0)
+    if labelled.size < count:
+        raise InputError(
+            f"{labelled.size} labelled nodes cannot be cut into {count} folds; label more or ask for fewer"
+        )
+    member = None
+    if groups is not None:
+        lacking = labelled[[groups[v] is None for v in labelled]]
+        if lacking.size:
+            raise InputError(
+                f"{lacking.size} labelled nodes have no group, the first is node {lacking[0]}; fill them in"
+            )
+        member = np.unique([str(groups[v]) for v in labelled], return_inverse=True)[1]
+        if member.max() + 1 < count:
+            raise InputError(
+                f"{member.max() + 1} groups cannot be cut into {count} folds; there must be as many groups"
+            )
+    kind = StratifiedKFold if member is None else StratifiedGroupKFold
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # classes with fewer members than folds are spread as far as they go
+        try:
+            cuts = kind(count, shuffle=True, random_state=seed).split(labelled, y[labelled], member)
+            folds = [labelled[test] for _, test in cuts]
+        except ValueError as error:
+            raise InputError(f"the labelled nodes cannot be cut into {count} folds: {error}") from None
+    splits = []
+    for i in range(count):
+        test, val = folds[i], folds[(i + 1) % count]
+        rest = [fold for j, fold in enumerate(folds) if j not in (i, (i + 1) % count)]
+        splits.append(Split(np.concatenate(rest), val, test))
+    return splits
+
+
+def time_split(y: npt.ArrayLike, times: npt.NDArray[Any], train: float, val: float) -> Split:
+    """Train on the earliest labelled nodes, validate on the next, test on the latest.
+
+    Nodes of one moment stay in one part, so that every training node is strictly earlier than every other one.
+
+    Parameters
+    ----------
+    y : class of each node, shape (n,); nodes with -1 are left out
+    times : a number per node, shape (n,), larger is later
+    train, val : shares of the labelled nodes, kept as nearly as equal times allow
+    """
+    y, times = np.asarray(y), np.asarray(times, dtype=float)
+    check_shares(train, val)
+    labelled = np.flatnonzero(y >= 0)
+    lacking = labelled[np.isnan(times[labelled])]
+    if lacking.size:
+        raise InputError(f"{lacking.size} labelled nodes have no time, the first is node {lacking[0]}; fill them in")
+    moments, member, sizes = np.unique(times[labelled], return_inverse=True, return_counts=True)
+    if len(moments) < 3:
+        raise InputError(
+            f"the labelled nodes have {len(moments)} different times; train, validation and test need three"
+        )
+    upto = np.cumsum(sizes)
+    # the last moment of each part: nearest to its share, with one moment at least for each part
+    first = int(np.clip(np.abs(upto - train * labelled.size).argmin(), 0, len(moments) - 3))
+    second = int(np.clip(np.abs(upto - (train + val) * labelled.size).argmin(), first + 1, len(moments) - 2))
+    return Split(labelled[member <= first], labelled[(member > first) & (member <= second)], labelled[member > second])

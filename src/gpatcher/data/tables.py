@@ -1,4 +1,4 @@
-"""Graphs from tables: one file of nodes, one of edges, as CSV or Parquet.
+"""Graphs from tables: one of nodes, one of edges, as CSV, Parquet, or in memory.
 
 Every column is handled whole by pyarrow, so a million rows take about a second.
 """
@@ -9,8 +9,10 @@ import csv
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,13 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from gpatcher.graph import FloatArray, Graph, InputError, IntArray, encode_labels, some, warn_input
+from gpatcher.data.splits import split_from_parts, stratified_folds, stratified_split, time_split
+from gpatcher.encoding import TableEncoder, is_number, is_text, to_numbers, to_seconds
+from gpatcher.graph import Features, FloatArray, Graph, InputError, IntArray, Split, encode_labels, some, warn_input
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".csv.gz": ",", ".tsv.gz": "\t"}
 _PARQUET = (".parquet", ".pq")
+_MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _DEFAULT_LABEL = "label"
 _HEADER_BYTES = 1 << 22
 # Edges are handled in pieces of so many rows, as each costs one hash table of the ids. A text file is read in smaller
@@ -37,89 +42,253 @@ _WHOLE_BLOCK = 2**31 - 1  # the largest block pyarrow's reader takes
 _ROW_NUMBERS = ("", "Unnamed: 0", "__index_level_0__")
 # empty in a column of numbers, but text in a column of text
 _MISSING_WORDS = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none")
+_CHOICES = {
+    "on_unknown_id": ("error", "drop", "add"),
+    "on_duplicate_id": ("error", "first"),
+    "on_missing_id": ("error", "drop"),
+    "on_rare_class": ("error", "keep", "unlabel"),
+}
 
 
-def read_tables(
-    nodes: str | Path | None,
-    edges: str | Path,
-    *,
-    id: str = "id",
-    label: str | None = _DEFAULT_LABEL,
-    source: str = "source",
-    target: str = "target",
-    weight: str | None = None,
-    features: Sequence[str] | None = None,
-    directed: bool = False,
-    name: str | None = None,
-) -> Graph:
-    """Build a graph from a table of nodes and a table of edges (.csv, .tsv, either with .gz, .parquet, .pq).
+@dataclass(frozen=True)
+class TableOptions:
+    """Which columns mean what, and what to do with rows that cannot be used as they are.
 
     Parameters
     ----------
-    nodes : one row per node; None takes the ids that the edges name, in sorted order and without labels
-    edges : one row per edge
-    id : column of ``nodes`` with integers or text, each value once; kept in ``node_ids``
-    label : column of ``nodes`` with the class, empty where unknown; None for no labels
-    source, target : columns of ``edges`` with the ids of the two ends
-    weight : column of ``edges`` with positive numbers; by default every edge counts as 1
-    features : columns of ``nodes``; by default all others that hold numbers or booleans; held as float32
+    id : column of the nodes with integers, text or what else, each value once; kept in ``node_ids``
+    label : column of the nodes with the class, empty where unknown; None for no labels
+    source, target : columns of the edges with the ids of the two ends
+    weight : column of the edges with positive numbers; by default every edge counts as 1
+    features : columns of the nodes that become features; by default all others
+    columns : kind of a column where it is not to be found by its type; see `gpatcher.encoding.KINDS`
+    delimiter : what separates the fields of a text file; by default found in its first line
     directed : keep the direction of the edges; by default each row is an edge in both directions
-    name : what to call the graph; by default the name of the file of edges
+    on_unknown_id : edge to an id that is not in the nodes: ``error``, ``drop`` the edge or ``add`` the node
+    on_duplicate_id : id in several rows: ``error`` or keep the ``first`` row
+    on_missing_id : row without an id, edge without an end: ``error`` or ``drop`` it
+    on_rare_class : class with one labelled node, where a split is to be made: ``error``, ``keep`` or ``unlabel``
+    split_column : column of the nodes with train, validation or test
+    time : column of the nodes by which train comes before validation and validation before test
+    group : column of the nodes whose values are never in two parts
+    folds : make so many splits, each labelled node being in the test part of one
+    name : what to call the graph; by default the name of the edges' file
     """
-    edge_table = _Table.open(edges)
-    wanted = {"source": source, "target": target} | ({} if weight is None else {"weight": weight})
+
+    id: str = "id"
+    label: str | None = _DEFAULT_LABEL
+    source: str = "source"
+    target: str = "target"
+    weight: str | None = None
+    features: Sequence[str] | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    delimiter: str | None = None
+    directed: bool = False
+    on_unknown_id: str = "error"
+    on_duplicate_id: str = "error"
+    on_missing_id: str = "error"
+    on_rare_class: str = "error"
+    split_column: str | None = None
+    time: str | None = None
+    group: str | None = None
+    folds: int | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        for option, known in _CHOICES.items():
+            if getattr(self, option) not in known:
+                raise InputError(f"{option} must be one of {', '.join(known)}, got {getattr(self, option)!r}")
+        if self.source == self.target:
+            raise InputError(f"source and target are both column {self.source!r}; name the columns of the two ends")
+        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
+            raise InputError(f"delimiter must be one character such as , or ; got {self.delimiter!r}")
+        ways = [name for name in ("split_column", "time", "folds") if getattr(self, name) is not None]
+        ways += ["group"] if self.group is not None and ways != ["folds"] else []
+        if len(ways) > 1:
+            raise InputError(f"{' and '.join(ways)} are different ways to split; choose one (group goes with folds)")
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """Columns of the nodes that say how to split, by their option."""
+        given = {name: getattr(self, name) for name in ("split_column", "time", "group")}
+        return {option: column for option, column in given.items() if column is not None}
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What became of every row.
+
+    nodes = node_rows - doubled - nameless + added; edges = edge_rows - endless - unknown - repeated.
+    """
+
+    node_rows: int
+    doubled: int
+    nameless: int
+    added: int
+    edge_rows: int
+    endless: int
+    unknown: int
+    repeated: int
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """What was read from tables of nodes and edges.
+
+    Parameters
+    ----------
+    graph : with the splits that its tables name or that were asked for
+    encoder : made the features of the graph; None where there are none
+    counts : of the rows, used and not used
+    """
+
+    graph: Graph
+    encoder: TableEncoder | None
+    counts: Counts
+    options: TableOptions
+    roles: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def with_split(self, train: float = 0.6, val: float = 0.2, seed: int = 0) -> Tables:
+        """Split the labelled nodes: by the columns that the options name, in folds, or at random, stratified.
+
+        Parameters
+        ----------
+        train, val : shares of the labelled nodes; folds and groups have shares of their own
+        """
+        options, graph = self.options, self.graph
+        if graph.splits:
+            return self
+        if graph.y is None or not graph.num_classes:
+            raise InputError(
+                f"no node has a label: column {options.label!r} of the nodes is not there or empty; name the column "
+                "with label=... (--label) and fill it in for a part of the nodes"
+            )
+        graph = _with_common_classes(graph, options.on_rare_class)
+        y = graph.labels()
+        splits: list[Split]
+        if options.time is not None:
+            splits = [time_split(y, self.roles["time"], train, val)]
+        elif options.folds is not None:
+            splits = stratified_folds(y, options.folds, seed, self.roles.get("group"))
+        elif options.group is not None:
+            splits = stratified_folds(y, 5, seed, self.roles["group"])[:1]
+        else:
+            splits = [stratified_split(y, train, val, seed)]
+        return replace(self, graph=graph.with_splits(splits))
+
+
+def read_tables(nodes: Any, edges: Any, **options: Any) -> Graph:
+    """Build a graph from a table of nodes and a table of edges; see `load_tables`, which tells more about them."""
+    return load_tables(nodes, edges, **options).graph
+
+
+def load_tables(nodes: Any, edges: Any, *, encoder: TableEncoder | None = None, **options: Any) -> Tables:
+    """Read a table of nodes and a table of edges.
+
+    Parameters
+    ----------
+    nodes : one row per node: a file (.csv, .tsv, either with .gz, .parquet, .pq), a folder of Parquet files, a pyarrow
+        table or a pandas frame; None takes the ids that the edges name, in sorted order and without labels
+    edges : one row per edge, likewise
+    encoder : one that was fitted before; by default one is fitted on these nodes
+    options : see `TableOptions`
+    """
+    unknown = set(options) - {part.name for part in fields(TableOptions)}
+    if unknown:
+        raise TypeError(f"unknown options: {', '.join(sorted(unknown))}")
+    chosen = TableOptions(**options)
+    edge_table = _Table.open(edges, chosen.delimiter, "edges")
+    wanted = {"source": chosen.source, "target": chosen.target}
+    wanted |= {} if chosen.weight is None else {"weight": chosen.weight}
     edge_table.require(wanted)
-    if source == target:
-        raise InputError(f"source and target are both column {source!r}; name the columns of the two ends")
     unused = [column for column in edge_table.columns if column not in wanted.values()]
     if unused:
         hint = "; to use the weights, pass weight='weight' (--weight)" if "weight" in unused else ""
         warn_input(f"{edge_table.path}: {len(unused)} columns are not used: {some(unused)}{hint}")
 
-    x: FloatArray | None = None
-    y: IntArray | None = None
-    classes: tuple[str, ...] | None = None
-    ids: Any = None
+    found: _Nodes | None = None
     if nodes is not None:
-        node_table = _Table.open(nodes)
-        ids, x, y, classes = _read_nodes(node_table, id, label, features)
-    elif features is not None or label not in (None, _DEFAULT_LABEL):
-        raise InputError("labels and features are columns of the table of nodes; pass nodes, or leave them out")
+        found = _read_nodes(_Table.open(nodes, chosen.delimiter, "nodes"), chosen, encoder)
+    elif chosen.features is not None or chosen.label not in (None, _DEFAULT_LABEL) or chosen.columns or chosen.roles:
+        raise InputError("labels, features and splits are columns of the table of nodes; pass nodes, or leave them out")
 
+    given = None if found is None else found.ids
     try:
-        ids, numbers, weights = _stream_edges(edge_table, source, target, weight, ids)
+        ends = _stream_edges(edge_table, chosen.source, chosen.target, chosen.weight, given)
     except (_NotPlainError, pa.ArrowException):
         # the whole columns at once tell in full what is wrong, or that nothing is
-        ids, numbers, weights = _whole_edges(
-            edge_table, source, target, weight, ids, None if nodes is None else node_table, id
-        )
+        ends = _whole_edges(edge_table, chosen, found)
     pa.default_memory_pool().release_unused()
+
+    x: Features | None = None
+    y: IntArray | None = None
+    classes: tuple[str, ...] | None = None
+    roles: dict[str, Any] = {}
+    if found is not None:
+        added = len(ends.ids) - len(found.ids)
+        found.add_rows(added)
+        if encoder is None:
+            encoder = TableEncoder.fit(found.columns, chosen.columns, found.refuse)
+        if encoder.coders:
+            x = encoder.transform(found.columns, found.refuse)
+        y, classes, roles = found.y, found.classes, found.roles
     graph = Graph.from_edge_index(
-        numbers,
+        ends.numbers,
         x=x,
         y=y,
-        num_nodes=len(ids),
-        weights=weights,
+        num_nodes=len(ends.ids),
+        weights=ends.weights,
         classes=classes,
-        name=name if name is not None else edge_table.stem,
-        node_ids=ids.to_numpy(zero_copy_only=False),
+        name=chosen.name if chosen.name is not None else edge_table.stem,
+        node_ids=ends.ids.to_numpy(zero_copy_only=False),
     )
-    del numbers, weights
-    return graph if directed else _both_ways(graph)
+    counts = Counts(
+        node_rows=0 if found is None else found.rows_read,
+        doubled=0 if found is None else found.doubled,
+        nameless=0 if found is None else found.nameless,
+        added=len(ends.ids) - (0 if found is None else len(found.ids)),
+        edge_rows=ends.rows,
+        endless=ends.endless,
+        unknown=ends.unknown,
+        repeated=graph.duplicate_edges,
+    )
+    if not chosen.directed:
+        graph = _both_ways(graph)
+    if "split_column" in roles:
+        graph = graph.with_splits([split_from_parts(roles["split_column"])])
+    return Tables(graph, encoder if x is not None else None, counts, chosen, roles)
+
+
+def _with_common_classes(graph: Graph, on_rare: str) -> Graph:
+    """Deal with classes of one labelled node, which cannot be in train and in test."""
+    y = graph.labels()
+    sizes = np.bincount(y[y >= 0], minlength=graph.num_classes)
+    rare = np.flatnonzero(sizes == 1)
+    if not rare.size:
+        return graph
+    names = some(repr(graph.classes[c]) for c in rare)
+    if on_rare == "error":
+        node = int(np.flatnonzero(y == rare[0])[0])
+        shown = node if graph.node_ids is None else graph.node_ids[node]
+        raise InputError(
+            f"{rare.size} classes have one labelled node each: {names}, the first at id {shown!r}; label more nodes of "
+            "it, or pass on_rare_class='keep' (for training alone) or 'unlabel' (--on-rare-class)"
+        )
+    if on_rare == "keep":
+        warn_input(f"{rare.size} classes have one labelled node each, which is for training alone: {names}")
+        return graph
+    kept = np.flatnonzero(sizes > 1)
+    if not kept.size:
+        raise InputError("every class has one labelled node; label more nodes")
+    number = np.full(graph.num_classes + 1, -1)
+    number[kept] = np.arange(kept.size)
+    warn_input(f"{rare.size} classes with one labelled node each are taken as unlabelled: {names}")
+    return replace(graph, y=number[y], classes=tuple(graph.classes[c] for c in kept))
 
 
 def read_new_tables(
-    graph: Graph,
-    nodes: str | Path,
-    edges: str | Path,
-    *,
-    id: str = "id",
-    label: str | None = _DEFAULT_LABEL,
-    source: str = "source",
-    target: str = "target",
-    weight: str | None = None,
-    like: str | Path | None = None,
-) -> tuple[npt.NDArray[Any], FloatArray | None, IntArray, FloatArray | None]:
+    graph: Graph, nodes: Any, edges: Any, encoder: TableEncoder | None, options: Mapping[str, Any]
+) -> tuple[npt.NDArray[Any], Features | None, IntArray, FloatArray | None]:
     """Read nodes that came after a graph was made, and their edges among themselves and to it.
 
     Returns the ids (count,), the features (count, d) or None, the ends of the edges (2, edges) as numbers, of which the
@@ -127,69 +296,80 @@ def read_new_tables(
 
     Parameters
     ----------
-    nodes : one row per new node, with the features of the graph's table; a label is not read
+    nodes : one row per new node, with the columns of the graph's table; a label is not read
     edges : one row per edge; its ends are ids of new nodes or of the graph's
-    like : the table of nodes that the graph was read from, for the order of the columns
+    encoder : what made the graph's features; None where they are no table's: then every column of numbers is one
+    options : of `TableOptions`, as the graph was read with; others are passed over
     """
-    node_table, edge_table = _Table.open(nodes), _Table.open(edges)
-    node_table.require({"id": id})
-    edge_table.require({"source": source, "target": target} | ({} if weight is None else {"weight": weight}))
+    columns = ("id", "source", "target", "weight", "delimiter", "on_duplicate_id", "on_missing_id")
+    chosen = TableOptions(**{name: options[name] for name in columns if name in options}, label=None)
+    made = graph.x is not None and encoder is None
+    if made and "edges" in options:
+        raise InputError(
+            "the features of this graph were made from its structure, which new nodes change; train with features "
+            "from columns to predict nodes that come later"
+        )
+    if encoder is None and not made:
+        chosen = replace(chosen, features=())
+    edge_table = _Table.open(edges, chosen.delimiter, "edges")
+    wanted = {"source": chosen.source, "target": chosen.target}
+    edge_table.require(wanted if chosen.weight is None else wanted | {"weight": chosen.weight})
+    found = _read_nodes(_Table.open(nodes, chosen.delimiter, "nodes"), chosen, encoder)
     known = np.arange(graph.n) if graph.node_ids is None else graph.node_ids
     old = pa.array(known)
-    as_text = not pa.types.is_integer(old.type)
-    old = old.cast(pa.large_string() if as_text else pa.int64())
-
-    def ids_of(table: _Table, column: str) -> Any:
-        values = table.read([column], as_text=as_text)[column]
-        missing = values.is_null(nan_is_null=True)
-        if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-            missing = pc.or_(missing, pc.fill_null(pc.equal(values, ""), True))
-        empty = missing.to_numpy(zero_copy_only=False)
-        table.refuse(column, empty, values, "are missing", "every row needs an id")
-        try:
-            return pa.chunked_array(values.cast(old.type)).combine_chunks()
-        except pa.ArrowInvalid:
-            raise InputError(
-                f"{table.path}: the ids in column {column!r} are {values.type}, those of the graph are "
-                f"{_type_name(old.type)}, such as {known[0]!r}; write both the same way"
-            ) from None
-
-    new = ids_of(node_table, id)
+    old = old.cast(pa.large_string()) if is_text(old.type) else old.cast(pa.int64()) if is_number(old.type) else old
+    new = found.ids
+    if new.type != old.type:
+        again = _as_text_too(found.table, chosen.id, found.table.read([chosen.id])[chosen.id], old)
+        new = _combined(again if found.rows is None else again.take(pa.array(found.rows)))
+    _refuse_other_type(found.table, chosen.id, new, old)
     there = pc.is_in(new, value_set=old).to_numpy(zero_copy_only=False)
-    node_table.refuse(id, there, new, "are in the graph already", "this table is for new nodes only")
-    code = new.dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    doubled = (np.bincount(code) > 1)[code]
-    node_table.refuse(id, doubled, new, "appear more than once", "each node has one row")
+    found.refuse(chosen.id, there, new, "are in the graph already", "this table is for new nodes only")
     everyone = pa.concat_arrays([old, new])
     both = []
-    for column in (source, target):
-        values = ids_of(edge_table, column)
-        found = pc.index_in(values, value_set=everyone).fill_null(-1).to_numpy(zero_copy_only=False)
-        where = f"{node_table.path} nor in the graph"
-        edge_table.refuse(column, found < 0, values, f"are neither in {where}", "add these nodes or remove these edges")
-        both.append(found.astype(np.int64))
-    ends = np.stack(both)
-    weights = None if weight is None else _weights(edge_table, weight, edge_table.read([weight])[weight])
-    x = _new_features(node_table, graph, [id, label], None if like is None else _Table.open(like))
-    return new.to_numpy(zero_copy_only=False), x, ends, weights
+    for column in (chosen.source, chosen.target):
+        values = _as_text_too(edge_table, column, edge_table.read([column])[column], old)
+        values = _combined(_ids(edge_table, column, values, "error")[0])
+        _refuse_other_type(edge_table, column, values, old)
+        at = pc.index_in(values, value_set=everyone).fill_null(-1).to_numpy(zero_copy_only=False)
+        where = f"{found.table.path} nor in the graph"
+        edge_table.refuse(column, at < 0, values, f"are neither in {where}", "add these nodes or remove these edges")
+        both.append(at.astype(np.int64))
+    weights = None
+    if chosen.weight is not None:
+        weights = _weights(edge_table, chosen.weight, edge_table.read([chosen.weight])[chosen.weight], None)
+    x: Features | None = None
+    if encoder is not None and encoder.coders:
+        x = encoder.transform(found.columns, found.refuse)
+    elif made:
+        x = _plain_features(found, graph.num_features)
+    return new.to_numpy(zero_copy_only=False), x, np.stack(both), weights
 
 
-def _new_features(table: _Table, graph: Graph, others: list[str | None], like: _Table | None) -> FloatArray | None:
-    if graph.x is None:
-        return None
-    first = table.columns if like is None else like.columns
-    wanted = [column for column in first if column not in others and column not in _ROW_NUMBERS]
-    absent = [column for column in wanted if column not in table.columns]
-    names = [column for column in wanted if column in table.columns]
-    columns = table.read(names) if names else {}
-    names = [column for column in names if _is_number(columns[column].type)]
-    if len(names) != graph.num_features:
-        lacks = f"; it lacks {some(repr(c) for c in absent)}" if absent else ""
+def _combined(values: Any) -> Any:
+    return pa.concat_arrays(values.chunks) if isinstance(values, pa.ChunkedArray) else values
+
+
+def _refuse_other_type(table: _Table, column: str, values: Any, old: Any) -> None:
+    if values.type != old.type:
         raise InputError(
-            f"{table.path} has {len(names)} of the columns of numbers that serve as features, the graph has "
-            f"{graph.num_features}{lacks}; pass the columns of the table that the graph was read from"
+            f"{table.path}: the ids in column {column!r} are {_type_name(values.type)}, those of the graph are "
+            f"{_type_name(old.type)}, such as {old[0].as_py()!r}; write both the same way"
         )
-    return np.stack([_feature(table, column, columns[column]) for column in names], axis=1)
+
+
+def _plain_features(found: _Nodes, width: int) -> FloatArray:
+    """Return the columns of numbers as they are, in their order."""
+    numbers = {name: values for name, values in found.columns.items() if is_number(values.type)}
+    if len(numbers) != width:
+        raise InputError(
+            f"{found.table.path} has {len(numbers)} columns of numbers beside the id, the graph has {width} features; "
+            "give one column for each, in the order of the graph's"
+        )
+    columns = [to_numbers(name, values, found.refuse) for name, values in numbers.items()]
+    for name, column in zip(numbers, columns, strict=True):
+        found.refuse(name, np.isnan(column), numbers[name], "are missing", "fill them in")
+    return np.stack(columns, axis=1).astype(np.float32)
 
 
 def write_table(columns: Mapping[str, npt.ArrayLike], path: str | Path) -> Path:
@@ -224,44 +404,77 @@ def write_pieces(pieces: Iterable[Mapping[str, npt.ArrayLike]], path: str | Path
 
 @dataclass(frozen=True)
 class _Table:
-    """A file whose columns are known and whose rows are not read yet."""
+    """A file, folder or table in memory whose columns are known and whose rows are not read yet."""
 
     path: Path
     suffix: str
     columns: tuple[str, ...]
+    delimiter: str = ","
+    files: tuple[Path, ...] = ()
+    memory: Any = None
 
     @classmethod
-    def open(cls, path: str | Path) -> _Table:
-        path = Path(path)
+    def open(cls, source: Any, delimiter: str | None = None, name: str = "table") -> _Table:
+        """Look at a table; ``name`` is what to call one that is in memory."""
+        if not isinstance(source, str | Path):
+            return cls._in_memory(source, name)
+        path = Path(source)
         lower = path.name.lower()
         suffix = next((s for s in (*_DELIMITERS, *_PARQUET) if lower.endswith(s)), None)
-        if suffix is None:
+        files: tuple[Path, ...] = (path,)
+        if path.is_dir():
+            files = tuple(sorted(file for file in path.iterdir() if file.suffix.lower() in _PARQUET))
+            if not files:
+                raise InputError(f"{path} is a folder without Parquet files; pass a file, or a folder of *.parquet")
+            suffix = files[0].suffix.lower()
+        elif suffix is None:
             raise InputError(
                 f"{path}: unknown kind of file; its name must end in {', '.join((*_DELIMITERS, *_PARQUET))}"
             )
-        if path.is_dir():
-            raise InputError(f"{path} is a folder; pass a file")
-        if not path.is_file():
+        elif not path.is_file():
             raise InputError(f"{path}: there is no such file; looked in {path.absolute().parent}")
+        mark = _DELIMITERS.get(str(suffix), ",")
         try:
-            columns = pa.parquet.read_schema(path).names if suffix in _PARQUET else _header(path, _DELIMITERS[suffix])
+            if suffix in _PARQUET:
+                columns = _parquet_columns(files)
+            else:
+                columns, mark = _header(path, mark, delimiter)
         except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error) as error:
             kind = "Parquet" if suffix in _PARQUET else "text in UTF-8"
             raise InputError(f"{path} cannot be read as {kind} ({_first_line(error)}); save it anew") from None
         if not columns:
             raise InputError(f"{path} is empty; it needs a first line with the names of the columns")
-        doubled = [column for column, count in Counter(columns).items() if count > 1]
-        if doubled:
-            raise InputError(f"{path}: {len(doubled)} column names appear more than once: {some(doubled)}; rename them")
-        return cls(path, suffix, tuple(columns))
+        _refuse_doubled_names(path, columns)
+        return cls(path, str(suffix), tuple(columns), mark, files)
+
+    @classmethod
+    def _in_memory(cls, source: Any, name: str) -> _Table:
+        if hasattr(source, "__dataframe__") and not isinstance(source, pa.Table):
+            try:
+                source = pa.Table.from_pandas(source, preserve_index=False)
+            except (pa.ArrowException, AttributeError, TypeError, ValueError) as error:
+                raise InputError(f"the frame of {name} cannot be read: {_first_line(error)}") from None
+        if not isinstance(source, pa.Table):
+            raise InputError(f"{name} must be a path, a pyarrow table or a pandas frame, got {type(source).__name__}")
+        _refuse_doubled_names(name, source.column_names)
+        return cls(Path(name), "", tuple(source.column_names), memory=source)
 
     @property
     def stem(self) -> str:
-        return self.path.name[: -len(self.suffix)]
+        if self.memory is not None:
+            return "graph"
+        name = self.path.name
+        return name[: -len(self.suffix)] if name.lower().endswith(self.suffix) else name
 
     def place(self, row: int) -> str:
         """Say where a row is: in a text file the first row is on line 2."""
-        return f"row {row}" if self.is_parquet else f"line {row + 2}"
+        if len(self.files) > 1:
+            for file in self.files:
+                rows = pa.parquet.read_metadata(file).num_rows
+                if row < rows:
+                    return f"row {row} of {file.name}"
+                row -= rows
+        return f"row {row}" if self.is_typed else f"line {row + 2}"
 
     def require(self, wanted: dict[str, str]) -> None:
         """Refuse the file where it lacks a column; ``wanted`` maps the option to the column that it names."""
@@ -270,10 +483,10 @@ class _Table:
                 raise InputError(f"{self.path} has no column {column!r}; {self._way_out(option, column)}")
 
     def _way_out(self, option: str, column: str) -> str:
-        for mark, called in (("\t", "tabs"), (";", "semicolons"), (",", "commas"), ("|", "bars")):
+        for mark, called in _MARKS.items():
             parts = [part.strip(' "') for header in self.columns for part in header.split(mark)]
             if len(parts) > len(self.columns) and column in parts:
-                return f"its columns are separated by {called}: use commas in a .csv file and tabs in a .tsv file"
+                return f"its columns are separated by {called}: pass delimiter={mark!r} (--delimiter)"
         close = difflib.get_close_matches(column.lower(), {c.lower(): c for c in self.columns})
         meant = [c for c in self.columns if close and c.lower() == close[0]]
         hint = (
@@ -284,14 +497,15 @@ class _Table:
         return f"{hint}The columns are: {', '.join(self.columns)}"
 
     @property
-    def is_parquet(self) -> bool:
-        return self.suffix in _PARQUET
+    def is_typed(self) -> bool:
+        """Whether the types of the columns are given; in a text file they are guesses."""
+        return self.suffix in _PARQUET or self.memory is not None
 
     def read(self, names: list[str], *, as_text: bool = False) -> dict[str, Any]:
         """Read these columns; in chunks, dictionaries decoded. A text file's types are guesses, if not text."""
         names = list(dict.fromkeys(names))
         try:
-            table = self._read_parquet(names) if self.is_parquet else self._read_text(names, as_text)
+            table = self._read_typed(names) if self.is_typed else self._read_text(names, as_text)
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{self.path} cannot be read: {_first_line(error)}") from None
         if not table.num_rows:
@@ -301,20 +515,25 @@ class _Table:
             values = table.column(column)
             if pa.types.is_dictionary(values.type):
                 values = values.cast(values.type.value_type)
-            if pa.types.is_binary(values.type) and not self.is_parquet:
-                raise InputError(f"{self.path}: column {column!r} is not text in UTF-8; save the file in that encoding")
+            if pa.types.is_binary(values.type) and not self.is_typed:
+                wrong = np.array([not _is_utf8(value.as_py()) for value in values])
+                self.refuse(column, wrong, values, "are not text in UTF-8", "save the file in that encoding")
             columns[column] = values
         return columns
 
     def pieces(self, names: list[str]) -> Iterator[Any]:
         """Read these columns a million rows or so at a time; the types of a text file are those of its first block."""
-        if self.is_parquet:
-            with pa.parquet.ParquetFile(self.path) as file:
-                for batch in file.iter_batches(_PIECE_ROWS, columns=names):
-                    yield pa.table(batch)
+        if self.memory is not None:
+            yield from (pa.table(batch) for batch in self.memory.select(names).to_batches(_PIECE_ROWS))
+            return
+        if self.is_typed:
+            for path in self.files:
+                with pa.parquet.ParquetFile(path) as file:
+                    for batch in file.iter_batches(_PIECE_ROWS, columns=names):
+                        yield pa.table(batch)
             return
         convert = pa.csv.ConvertOptions(include_columns=names)
-        parse = pa.csv.ParseOptions(delimiter=_DELIMITERS[self.suffix])
+        parse = pa.csv.ParseOptions(delimiter=self.delimiter)
         read = pa.csv.ReadOptions(block_size=_BLOCK_BYTES)
         options = dict(read_options=read, convert_options=convert, parse_options=parse, memory_pool=_POOL)
         with pa.csv.open_csv(self.path, **options) as batches:
@@ -327,17 +546,24 @@ class _Table:
             if waiting:
                 yield pa.Table.from_batches(waiting)
 
-    def _read_parquet(self, names: list[str]) -> Any:
-        # not read_table, which takes folders called key=value for columns
-        with pa.parquet.ParquetFile(self.path) as file:
-            return file.read(columns=names)
+    def _read_typed(self, names: list[str]) -> Any:
+        if self.memory is not None:
+            return self.memory.select(names)
+        parts = []
+        for path in self.files:
+            # not read_table, which takes folders called key=value for columns
+            with pa.parquet.ParquetFile(path) as file:
+                parts.append(file.read(columns=names))
+        try:
+            return pa.concat_tables(parts, promote_options="permissive")
+        except pa.ArrowException as error:
+            raise InputError(f"{self.path}: the files differ in their types ({_first_line(error)})") from None
 
     def _read_text(self, names: list[str], as_text: bool) -> Any:
         types = dict.fromkeys(names, pa.string()) if as_text else {}
         convert = pa.csv.ConvertOptions(include_columns=names, column_types=types)
-        delimiter = _DELIMITERS[self.suffix]
         try:
-            parse = pa.csv.ParseOptions(delimiter=delimiter)
+            parse = pa.csv.ParseOptions(delimiter=self.delimiter)
             return pa.csv.read_csv(self.path, convert_options=convert, parse_options=parse)
         except pa.ArrowInvalid:
             # The types were guessed from the first block and a later one differs, a block ends within a quoted
@@ -345,30 +571,67 @@ class _Table:
             # resolved and the third is given its number.
             with pa.input_stream(str(self.path), compression="detect") as stream:
                 text = stream.read()
-            parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+            parse = pa.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
             read = pa.csv.ReadOptions(block_size=min(len(text) + 1, _WHOLE_BLOCK), use_threads=False)
             whole = pa.BufferReader(text)
             return pa.csv.read_csv(whole, read_options=read, convert_options=convert, parse_options=parse)
 
-    def refuse(self, column: str, wrong: npt.NDArray[np.bool_], values: Any, what: str, way: str) -> None:
-        """Raise where some row is wrong, with the number of them and the first one's value and place."""
-        rows = np.flatnonzero(wrong)
-        if rows.size:
-            first = int(rows[0])
+    def refuse(
+        self, column: str, wrong: npt.NDArray[np.bool_], values: Any, what: str, way: str, rows: IntArray | None = None
+    ) -> None:
+        """Raise where some row is wrong, with the number of them and the first one's value and place.
+
+        ``rows`` are the rows of the file that the values come from, by default all.
+        """
+        at = np.flatnonzero(wrong)
+        if at.size:
+            first = int(at[0])
             value = values[first].as_py()
             shown = "" if value is None or value == "" else f" ({value!r})"
             raise InputError(
-                f"{self.path}: {rows.size} of {wrong.size} values in column {column!r} {what}, "
-                f"the first on {self.place(first)}{shown}; {way}"
+                f"{self.path}: {at.size} of {wrong.size} values in column {column!r} {what}, "
+                f"the first on {self.place(first if rows is None else int(rows[first]))}{shown}; {way}"
             )
 
 
-def _header(path: Path, delimiter: str) -> list[str]:
+def _header(path: Path, usual: str, given: str | None) -> tuple[list[str], str]:
+    """Return the names of the columns and what separates them: as given, as usual, or found where that gives one."""
     with pa.input_stream(str(path), compression="detect") as stream:
         start: bytes = stream.read(_HEADER_BYTES)
-    first = next((line for line in start.splitlines() if line.strip()), b"")
-    rows = list(csv.reader([first.decode("utf-8-sig")], delimiter=delimiter))
-    return rows[0] if rows else []
+    first = next((line for line in start.splitlines() if line.strip()), b"").decode("utf-8-sig")
+    found = {}
+    for mark in (usual, *_MARKS) if given is None else (given,):
+        rows = list(csv.reader([first], delimiter=mark))
+        found[mark] = rows[0] if rows else []
+    best = max(found, key=lambda mark: len(found[mark])) if len(found.get(usual, "12")) < 2 else usual
+    mark = best if given is None else given
+    if mark != usual and given is None:
+        warn_input(f"{path}: the columns are separated by {_MARKS[mark]}, as its first line shows")
+    return found[mark], mark
+
+
+def _parquet_columns(files: tuple[Path, ...]) -> list[str]:
+    columns: list[str] = pa.parquet.read_schema(files[0]).names
+    for file in files[1:]:
+        others = pa.parquet.read_schema(file).names
+        if set(others) != set(columns):
+            odd = sorted(set(others) ^ set(columns))
+            raise InputError(f"{file} and {files[0].name} differ in their columns: {some(odd)}; they must be the same")
+    return columns
+
+
+def _refuse_doubled_names(where: Any, columns: Sequence[str]) -> None:
+    doubled = [column for column, count in Counter(columns).items() if count > 1]
+    if doubled:
+        raise InputError(f"{where}: {len(doubled)} column names appear more than once: {some(doubled)}; rename them")
+
+
+def _is_utf8(value: bytes | None) -> bool:
+    try:
+        (value or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _first_line(error: Exception) -> str:
@@ -378,73 +641,118 @@ def _first_line(error: Exception) -> str:
 # ------------------------------------------------------------------------------------------ nodes
 
 
-def _read_nodes(
-    table: _Table, id: str, label: str | None, features: Sequence[str] | None
-) -> tuple[Any, FloatArray | None, IntArray | None, tuple[str, ...] | None]:
+@dataclass
+class _Nodes:
+    """The rows of the nodes that are used, with what they were."""
+
+    table: _Table
+    id: str
+    ids: Any
+    y: IntArray | None
+    classes: tuple[str, ...] | None
+    columns: dict[str, Any]
+    roles: dict[str, Any]
+    rows: IntArray | None  # rows of the table, where not all are used
+    rows_read: int
+    doubled: int
+    nameless: int
+
+    def refuse(self, column: str, wrong: npt.NDArray[np.bool_], values: Any, what: str, way: str) -> None:
+        self.table.refuse(column, wrong, values, what, way, self.rows)
+
+    def add_rows(self, count: int) -> None:
+        """Append nodes of which nothing is known."""
+        if not count:
+            return
+        if self.y is not None:
+            self.y = np.append(self.y, np.full(count, -1))
+        for name, values in self.columns.items():
+            self.columns[name] = pa.chunked_array([*values.chunks, pa.nulls(count, values.type)], values.type)
+        for name, values in self.roles.items():
+            self.roles[name] = np.append(values, np.full(count, None if values.dtype == object else np.nan))
+
+
+def _read_nodes(table: _Table, options: TableOptions, encoder: TableEncoder | None) -> _Nodes:
+    id, label = options.id, options.label
     table.require({"id": id})
     if label == _DEFAULT_LABEL and label not in table.columns:
         warn_input(
             f"{table.path} has no column {label!r}, so the graph has no labels; name it with label=... or pass None"
         )
         label = None
-    if label is not None:
-        table.require({"label": label})
-    for column in features or ():
+    table.require(({} if label is None else {"label": label}) | options.roles)
+    for column in options.columns:
+        table.require({"columns": column})
+    for column in options.features or ():
         table.require({"features": column})
         if column == label:
             raise InputError(f"column {column!r} is the label; a model that sees it as a feature has nothing to learn")
-    others = [column for column in table.columns if column not in (id, label)] if features is None else list(features)
-    columns = table.read([id, *([] if label is None else [label]), *others])
-
-    ids = pa.concat_arrays(_ids(table, id, columns[id]).chunks)
-    _refuse_doubled(table, id, ids)
-    y, classes = (None, None) if label is None else _labels(table, label, pa.concat_arrays(columns[label].chunks))
-    if features is None:
-        unused = [c for c in others if c in _ROW_NUMBERS or not _is_number(columns[c].type)]
-        if unused:
+    taken = (id, label, *options.roles.values())
+    if encoder is not None:
+        wanted = list(encoder.columns)
+        for column in wanted:
+            if column not in table.columns:
+                table.require({f"column {column}": column})
+    elif options.features is not None:
+        wanted = list(dict.fromkeys(options.features))
+    else:
+        numbered = [c for c in table.columns if c in _ROW_NUMBERS and c not in taken]
+        if numbered:
             warn_input(
-                f"{table.path}: {len(unused)} columns are not used, being text, dates, empty or row numbers: "
-                f"{some(repr(c) for c in unused)}; encode them as numbers to use them"
+                f"{table.path}: column {numbered[0]!r} is not used, being row numbers; name it in features to use it"
             )
-        others = [column for column in others if column not in unused]
-    if not others:
-        return ids, None, y, classes
-    x = np.empty((len(ids), len(others)), np.float32)
-    for j, column in enumerate(others):
-        # dropped one by one, so that the table shrinks as x fills
-        x[:, j] = _feature(table, column, columns[column] if features is not None else columns.pop(column))
-    return ids, x, y, classes
+        wanted = [column for column in table.columns if column not in (*taken, *numbered)]
+    roles = list(options.roles.values())
+    columns = table.read([id, *([] if label is None else [label]), *roles, *wanted])
+    rows_read = len(columns[id])
+
+    ids, rows, nameless = _ids(table, id, columns[id], options.on_missing_id)
+    if nameless:
+        warn_input(f"{table.path}: {nameless} of {rows_read} rows have no id in column {id!r} and are not used")
+    ids, rows, doubled = _once(table, id, ids, rows, options.on_duplicate_id)
+    if rows is not None:
+        columns = {name: values.take(pa.array(rows)) for name, values in columns.items()}
+    refuse = partial(table.refuse, rows=rows)
+    y, classes = None, None
+    if label is not None:
+        y, classes = _labels(table, label, columns[label], refuse)
+    found = {option: _role(option, column, columns[column], refuse) for option, column in options.roles.items()}
+    features = {name: columns[name] for name in wanted}
+    return _Nodes(table, id, ids, y, classes, features, found, rows, rows_read, doubled, nameless)
 
 
-def _is_number(kind: Any) -> bool:
-    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
-    return any(test(kind) for test in tests)
+def _role(option: str, column: str, values: Any, refuse: Any) -> npt.NDArray[Any]:
+    """Return what the nodes are split by: part or group as objects, time as a number; None or NaN where missing."""
+    if option == "time":
+        if not is_number(values.type):
+            return to_seconds(column, values, refuse)
+        return _floats(column, values)
+    if option == "group":
+        missing = values.is_null(nan_is_null=True)
+        code = pc.fill_null(pa.concat_arrays(values.chunks).dictionary_encode().indices, -1).to_numpy()
+        names: npt.NDArray[Any] = np.array([None, *range(int(code.max(initial=-1)) + 1)], dtype=object)[code + 1]
+        names[missing.to_numpy()] = None
+        return names
+    parts = np.array([None if v is None else str(v).strip().lower() or None for v in values.to_pylist()], dtype=object)
+    known = {None: None, "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val"}
+    known |= {"dev": "val", "test": "test", "testing": "test"}
+    wrong = np.array([part not in known for part in parts])
+    refuse(column, wrong, values, "name no part", "write train, validation or test, or leave the field empty")
+    return np.array([known[part] for part in parts], dtype=object)
 
 
-def _floats(table: _Table, column: str, values: Any) -> FloatArray:
-    """Return a column of numbers as float64, NaN where it is empty."""
-    if not _is_number(values.type) and not pa.types.is_null(values.type):
-        raise InputError(
-            f"{table.path}: column {column!r} holds {values.type}, not numbers; encode it as numbers first"
-        )
-    numbers: FloatArray = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+def _floats(column: str, values: Any) -> FloatArray:
+    numbers: FloatArray = values.cast(pa.float64(), safe=False).to_numpy()
     return numbers
 
 
-def _feature(table: _Table, column: str, values: Any) -> FloatArray:
-    with np.errstate(over="ignore"):  # what does not fit becomes infinite and is refused below
-        numbers = _floats(table, column, values).astype(np.float32)
-    way = "fill them in, or leave the column out of features"
-    table.refuse(column, ~np.isfinite(numbers), values, "are missing or not finite", way)
-    return numbers
-
-
-def _labels(table: _Table, column: str, values: Any) -> tuple[IntArray, tuple[str, ...]]:
+def _labels(table: _Table, column: str, values: Any, refuse: Any) -> tuple[IntArray, tuple[str, ...]]:
+    values = pa.concat_arrays(values.chunks)
     if pa.types.is_floating(values.type):
-        numbers = _floats(table, column, values)
+        numbers: FloatArray = values.to_numpy(zero_copy_only=False).astype(np.float64)
         way = "classes are text, integers or booleans; put numbers into bins first"
-        table.refuse(column, numbers % 1 > 0, values, "are fractions, not classes", way)
-        table.refuse(column, np.isinf(numbers), values, "are infinite", way)
+        refuse(column, numbers % 1 > 0, values, "are fractions, not classes", way)
+        refuse(column, np.abs(numbers) >= 2**63, values, "are infinite or too large", way)
         values = pa.array(numbers, from_pandas=True).cast(pa.int64())
     if pa.types.is_nested(values.type):
         raise InputError(
@@ -466,29 +774,40 @@ def _labels(table: _Table, column: str, values: Any) -> tuple[IntArray, tuple[st
 # ------------------------------------------------------------------------------------------ ids and edges
 
 
-def _ids(table: _Table, column: str, values: Any) -> Any:
-    """Return a column of ids as int64, text or what else it is; each row must have one."""
-    if pa.types.is_floating(values.type) and not table.is_parquet and not values.null_count:
+def _ids(table: _Table, column: str, values: Any, on_missing: str) -> tuple[Any, IntArray | None, int]:
+    """Return ids as int64, text or what else they are, their rows (None for all), and how many rows lack one."""
+    values = _id_values(table, column, values)
+    missing = values.is_null(nan_is_null=True)
+    if is_text(values.type):
+        missing = pc.or_(missing, pc.fill_null(pc.equal(values, ""), True))
+    lacking = missing.to_numpy(zero_copy_only=False) if isinstance(missing, pa.Array) else missing.to_numpy()
+    if on_missing == "error":
+        way = "every row needs an id; on_missing_id='drop' (--on-missing-id) leaves them out"
+        table.refuse(column, lacking, values, "are missing", way)
+    rows = np.flatnonzero(~lacking) if lacking.any() else None
+    if rows is not None:
+        values = values.take(pa.array(rows))
+    if pa.types.is_floating(values.type):
+        numbers = values.to_numpy()
+        wrong = (numbers % 1 != 0) | (np.abs(numbers) >= 2**53)
+        way = "store them as integers or text"
+        table.refuse(column, wrong, values, "are floating-point numbers that could be mistaken for others", way, rows)
+        values = values.cast(pa.int64())
+    return values, rows, int(lacking.sum())
+
+
+def _id_values(table: _Table, column: str, values: Any) -> Any:
+    if pa.types.is_floating(values.type) and not table.is_typed and not values.null_count:
         # numbers longer than 64 bits, or versions such as 1.10: as floats, different ids could become the same
         values = table.read([column], as_text=True)[column]
     kind = values.type
-    text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
     if pa.types.is_nested(kind):
         raise InputError(f"{table.path}: column {column!r} holds {kind}; an id is an integer or text")
-    if text:
-        values = values.cast(pa.large_string())
-    missing = values.is_null(nan_is_null=True)
-    if text:
-        missing = pc.or_(missing, pc.fill_null(pc.equal(values, ""), True))
-    table.refuse(column, missing.to_numpy(zero_copy_only=False), values, "are missing", "every row needs an id")
-    if pa.types.is_floating(kind):
-        raise InputError(
-            f"{table.path}: the ids in column {column!r} are floating-point numbers, such as {values[0].as_py()!r}; "
-            "store them as integers or text"
-        )
+    if is_text(kind):
+        return values.cast(pa.large_string())
     if pa.types.is_integer(kind):
         try:
-            values = values.cast(pa.int64())
+            return values.cast(pa.int64())
         except pa.ArrowInvalid as error:
             raise InputError(f"{table.path}: column {column!r}: {_first_line(error)}; store the ids as text") from None
     return values
@@ -500,9 +819,9 @@ def _type_name(kind: Any) -> str:
 
 def _as_text_too(table: _Table, column: str, values: Any, others: Any) -> Any:
     """Read ids again as text where the others are text: in a text file, a column of digits may be either."""
-    if table.is_parquet or pa.types.is_large_string(values.type) or not pa.types.is_large_string(others.type):
+    if table.is_typed or is_text(values.type) or not is_text(others.type):
         return values
-    return _ids(table, column, table.read([column], as_text=True)[column])
+    return _id_values(table, column, table.read([column], as_text=True)[column])
 
 
 def _same_type(table: _Table, column: str, values: Any, other: _Table, other_column: str, others: Any) -> None:
@@ -522,48 +841,73 @@ def _same_type(table: _Table, column: str, values: Any, other: _Table, other_col
     )
 
 
-def _refuse_doubled(table: _Table, column: str, ids: Any) -> None:
+def _once(
+    table: _Table, column: str, ids: Any, rows: IntArray | None, on_duplicate: str
+) -> tuple[Any, IntArray | None, int]:
+    """Return each id once, the rows they come from, and how many rows repeat an id."""
+    ids = pa.concat_arrays(ids.chunks) if ids.num_chunks != 1 else ids.chunk(0)
     code = ids.dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    doubled = np.flatnonzero(np.bincount(code) > 1)
-    if doubled.size:
-        rows = np.flatnonzero(code == doubled[0])
+    counts = np.bincount(code)
+    doubled = np.flatnonzero(counts > 1)
+    if not doubled.size:
+        return ids, rows, 0
+    if on_duplicate == "error":
+        at = np.flatnonzero(code == doubled[0])
+        places = some(table.place(int(row if rows is None else rows[row])) for row in at)
         raise InputError(
             f"{table.path}: {doubled.size} ids in column {column!r} appear more than once, the first "
-            f"{ids[int(rows[0])].as_py()!r} on {some(table.place(int(row)) for row in rows)}; each node has one row"
+            f"{ids[int(at[0])].as_py()!r} on {places}; each node has one row, or pass on_duplicate_id='first' "
+            "(--on-duplicate-id) to take the first one"
         )
+    _, first = np.unique(code, return_index=True)
+    first = np.sort(first)
+    repeats = len(ids) - first.size
+    warn_input(f"{table.path}: {repeats} rows repeat an id of column {column!r} and are not used; the first one counts")
+    return ids.take(pa.array(first)), first if rows is None else rows[first], repeats
+
+
+@dataclass
+class _Ends:
+    """The edges by number, the ids that the numbers stand for, and what became of the rows."""
+
+    ids: Any
+    numbers: IntArray
+    weights: FloatArray | None
+    rows: int
+    endless: int = 0
+    unknown: int = 0
 
 
 class _NotPlainError(Exception):
     """A piece of a file holds something that needs a look at the whole."""
 
 
-def _stream_edges(
-    table: _Table, source: str, target: str, weight: str | None, ids: Any
-) -> tuple[Any, IntArray, FloatArray | None]:
-    """Read the edges piece by piece; return the ids of the nodes, the numbers of the ends (2, edges), the weights.
+def _stream_edges(table: _Table, source: str, target: str, weight: str | None, ids: Any) -> _Ends:
+    """Read the edges piece by piece.
 
     Only what is plainly right goes this way: any doubt raises `_NotPlainError`.
     """
     if ids is None:
         for piece in table.pieces([source, target]):
-            here = [*_plain_ids(piece, source).chunks, *_plain_ids(piece, target).chunks]
+            here = [*_plain_column(piece, source).chunks, *_plain_column(piece, target).chunks]
             if ids is not None and ids.type != here[0].type:
                 raise _NotPlainError
             ids = pc.unique(pa.chunked_array(here if ids is None else [ids, *here]), memory_pool=_POOL)
         if ids is None:
             raise _NotPlainError
-        ids = ids.take(pc.array_sort_indices(ids))
+        ids = _wide(ids.take(pc.array_sort_indices(ids)))
+    # the reader of text files gives narrow text: to widen a few ids is cheaper than to widen all ends
+    sets = {ids.type: ids}
+    if is_text(ids.type) and ids.nbytes < 2**31 - 1:
+        sets[pa.string()] = ids.cast(pa.string())
     numbers: dict[str, list[IntArray]] = {source: [], target: []}
     weights: list[FloatArray] = []
     for piece in table.pieces([source, target, *([] if weight is None else [weight])]):
-        for column, parts in numbers.items():
-            values = _plain_ids(piece, column)
-            if values.type != ids.type:
-                raise _NotPlainError
-            found = pc.index_in(values, value_set=ids, memory_pool=_POOL)
-            if found.null_count:
-                raise _NotPlainError
-            parts.append(found.to_numpy())
+        with ThreadPoolExecutor(2) as pool:  # both ends at once
+            for parts, found in zip(
+                numbers.values(), pool.map(partial(_plain_numbers, piece, sets), numbers), strict=True
+            ):
+                parts.append(found)
         if weight is not None:
             numbers_here = piece.column(weight).cast(pa.float64()).to_numpy()
             if not np.all(np.isfinite(numbers_here) & (numbers_here > 0)):
@@ -574,51 +918,100 @@ def _stream_edges(
     ends = np.empty((2, sum(map(len, numbers[source]))), np.int32)
     for row, column in enumerate((source, target)):
         np.concatenate(numbers.pop(column), out=ends[row])
-    return ids, ends, np.concatenate(weights) if weight is not None else None
+    return _Ends(ids, ends, np.concatenate(weights) if weight is not None else None, ends.shape[1])
 
 
-def _plain_ids(piece: Any, column: str) -> Any:
+def _plain_numbers(piece: Any, sets: dict[Any, Any], column: str) -> IntArray:
+    values = _plain_column(piece, column)
+    if values.type not in sets:
+        raise _NotPlainError
+    found = pc.index_in(values, value_set=sets[values.type], memory_pool=_POOL)
+    if found.null_count:
+        raise _NotPlainError
+    numbers: IntArray = found.to_numpy()
+    return numbers
+
+
+def _plain_column(piece: Any, column: str) -> Any:
     """Return a column of int64 or text without a gap."""
     values = piece.column(column)
-    if pa.types.is_string(values.type):
-        values = values.cast(pa.large_string())
-        if pc.any(pc.equal(values, "")).as_py():
-            raise _NotPlainError
-    if values.null_count or values.type not in (pa.int64(), pa.large_string()):
+    if is_text(values.type) and pc.any(pc.equal(values, "")).as_py():
+        raise _NotPlainError
+    if values.null_count or values.type not in (pa.int64(), pa.string(), pa.large_string()):
         raise _NotPlainError
     return values
 
 
-def _whole_edges(
-    table: _Table, source: str, target: str, weight: str | None, ids: Any, nodes: _Table | None, id: str
-) -> tuple[Any, IntArray, FloatArray | None]:
+def _plain_ids(piece: Any, column: str) -> Any:
+    """Return a column of int64 or wide text without a gap."""
+    return _wide(_plain_column(piece, column))
+
+
+def _wide(ids: Any) -> Any:
+    return ids.cast(pa.large_string()) if is_text(ids.type) else ids
+
+
+def _whole_edges(table: _Table, options: TableOptions, nodes: _Nodes | None) -> _Ends:
     """Read the edges in one go; the same as `_stream_edges`, but whatever is wrong is named with its place."""
+    source, target, weight = options.source, options.target, options.weight
     columns = table.read([source, target, *([] if weight is None else [weight])])
-    weights = None if weight is None else _weights(table, weight, columns[weight])
-    ends = {column: _ids(table, column, columns[column]) for column in (source, target)}
+    total = len(columns[source])
+    values = {column: _id_values(table, column, columns[column]) for column in (source, target)}
+    for column, other in ((source, target), (target, source)):
+        values[column] = _as_text_too(table, column, values[column], values[other] if nodes is None else nodes.ids)
+    kept = np.ones(total, bool)
+    ends: dict[str, Any] = {}
+    for column in (source, target):
+        found, rows, lacking = _ids(table, column, values[column], options.on_missing_id)
+        if lacking:
+            there = np.zeros(total, bool)
+            there[rows] = True
+            kept &= there
+        if nodes is not None:
+            _same_type(nodes.table, nodes.id, nodes.ids, table, column, found)
+    endless = int(total - kept.sum())
+    if endless:
+        warn_input(f"{table.path}: {endless} of {total} edges lack an end and are not used")
+    rows = np.flatnonzero(kept)
+    for column in (source, target):
+        # typed as `_ids` leaves them, over the rows where both ends are there
+        ends[column] = _ids(table, column, values[column].take(pa.array(rows)), "error")[0]
     if nodes is None:
-        for column, other in ((source, target), (target, source)):
-            ends[column] = _as_text_too(table, column, ends[column], ends[other])
         _same_type(table, source, ends[source], table, target, ends[target])
-        ids = pc.unique(pa.chunked_array([*ends[source].chunks, *ends[target].chunks]))
-        ids = ids.take(pc.array_sort_indices(ids))
+    if nodes is None or options.on_unknown_id == "add":
+        met = pc.unique(pa.chunked_array([*ends[source].chunks, *ends[target].chunks], ends[source].type))
+    if nodes is None:
+        ids = met.take(pc.array_sort_indices(met))
     else:
-        for column in (source, target):
-            ends[column] = _as_text_too(table, column, ends[column], ids)
-            _same_type(nodes, id, ids, table, column, ends[column])
-    numbers = np.empty((2, len(ends[source])), np.int32)
+        ids = nodes.ids
+        if options.on_unknown_id == "add":
+            new = met.filter(pc.invert(pc.is_in(met, value_set=ids)))
+            if len(new):
+                shown = some(repr(v.as_py()) for v in new[:6])
+                warn_input(f"{table.path}: {len(new)} ids are not in {nodes.table.path}; nodes are added: {shown}")
+            ids = pa.concat_arrays([ids, new])
+    numbers = np.empty((2, rows.size), np.int32)
     for row, column in enumerate((source, target)):
-        numbers[row] = pc.index_in(ends[column], value_set=ids).fill_null(-1).to_numpy()
-        where = "the table of nodes" if nodes is None else str(nodes.path)
-        way = "add these nodes or remove these edges"
-        table.refuse(column, numbers[row] < 0, ends[column], f"are not in {where}", way)
-    return ids, numbers, weights
+        numbers[row] = pc.fill_null(pc.index_in(ends[column], value_set=ids), -1).to_numpy()
+        if nodes is not None and options.on_unknown_id == "error":
+            way = "add these nodes, remove these edges, or pass on_unknown_id='drop' or 'add' (--on-unknown-id)"
+            table.refuse(column, numbers[row] < 0, ends[column], f"are not in {nodes.table.path}", way, rows)
+    known = (numbers >= 0).all(axis=0)
+    unknown = int(rows.size - known.sum())
+    if unknown:
+        warn_input(f"{table.path}: {unknown} of {total} edges name an id that is not among the nodes and are not used")
+        numbers, rows = numbers[:, known], rows[known]
+    weights = None if weight is None else _weights(table, weight, columns[weight].take(pa.array(rows)), rows)
+    return _Ends(ids, numbers, weights, total, endless, unknown)
 
 
-def _weights(table: _Table, column: str, values: Any) -> FloatArray:
-    weights = _floats(table, column, values)
+def _weights(table: _Table, column: str, values: Any, rows: IntArray) -> FloatArray:
+    if not is_number(values.type) and not pa.types.is_null(values.type):
+        raise InputError(f"{table.path}: column {column!r} holds {values.type}, not numbers; weights are numbers")
+    weights = _floats(column, values)
     wrong = ~((weights > 0) & np.isfinite(weights))  # NaN is not above 0
-    table.refuse(column, wrong, values, "are missing, not positive or not finite", "correct or remove these edges")
+    way = "correct or remove these edges"
+    table.refuse(column, wrong, values, "are missing, not positive or not finite", way, rows)
     return weights
 
 

@@ -1,0 +1,604 @@
+"""Columns of a table as features: numbers, booleans, categories, dates and short text.
+
+The encoder is fitted once and is a small JSON file, so that it can be kept with a model and applied again later.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import scipy.sparse as sp
+
+from gpatcher import kernels
+from gpatcher.graph import Features, FloatArray, InputError, IntArray, some, warn_input
+
+# called with column, wrong rows, values, what is wrong, the way out; raises an error that names the place
+Refuse: TypeAlias = Callable[[str, npt.NDArray[np.bool_], Any, str, str], None]
+
+CATEGORIES = 64  # most categories of a column that get a feature each
+TEXT_WIDTH = 1024  # features that the words of a text column are hashed into
+_FORMAT, _FORMAT_VERSION = "gpatcher-encoder", 1
+_SAMPLE = 1 << 14  # values that the kind of a column of text is judged by
+_SPARSE = 0.25  # with a smaller share of non-zeros the features are a sparse matrix, as in gpatcher.features
+_DAY = 86_400.0
+_WORD = re.compile(r"\b\w\w+\b")  # as scikit-learn's vectorizers have it
+_TRUTH = {"true": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, "no": 0.0, "0": 0.0}
+
+
+# ------------------------------------------------------------------------------------------ values, read as a kind
+
+
+def is_number(kind: Any) -> bool:
+    """Whether an arrow type holds numbers or booleans."""
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+    return any(test(kind) for test in tests)
+
+
+def is_text(kind: Any) -> bool:
+    """Whether an arrow type holds text."""
+    return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+
+
+def _is_date(kind: Any) -> bool:
+    return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
+
+
+def _numpy(values: Any) -> npt.NDArray[Any]:
+    array: npt.NDArray[Any] = (
+        values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values.to_numpy()
+    )
+    return array
+
+
+def _no_blanks(values: Any) -> Any:
+    """Return text with null in place of what is empty or blank."""
+    blank = pc.equal(pc.utf8_trim_whitespace(values), "")
+    return pc.if_else(blank, None, values) if pc.any(blank).as_py() else values
+
+
+def _parsed(column: str, values: Any, to: Any, refuse: Refuse, what: str) -> Any:
+    """Read text as numbers or dates; the first that is none is named."""
+    values = _no_blanks(values)
+    trimmed = pc.utf8_trim_whitespace(values)
+    try:
+        return trimmed.cast(to)
+    except pa.ArrowInvalid:
+        wrong = np.array([not _castable(value, to) for value in trimmed])
+        refuse(column, wrong, values, f"are no {what}", f"correct them, or choose another kind: --column {column}=...")
+        raise
+
+
+def _castable(value: Any, to: Any) -> bool:
+    try:
+        value.cast(to)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def to_numbers(column: str, values: Any, refuse: Refuse) -> FloatArray:
+    """Return a column as float64, NaN where it is empty; infinite values and text that is no number are refused."""
+    if is_text(values.type):
+        values = _parsed(column, values, pa.float64(), refuse, "numbers")
+    elif not is_number(values.type) and not pa.types.is_null(values.type):
+        _unlike(column, values, refuse, "numbers")
+    numbers = _numpy(values.cast(pa.float64(), safe=False))
+    with np.errstate(invalid="ignore"):
+        wrong = np.abs(numbers) > np.finfo(np.float32).max
+    refuse(column, wrong, values, "are not finite as 32-bit numbers", "correct them, or leave the column out")
+    return numbers
+
+
+def _unlike(column: str, values: Any, refuse: Refuse, what: str) -> None:
+    refuse(column, ~_missing(values), values, f"are {values.type}, not {what}", "keep the type of the fitted table")
+
+
+def _missing(values: Any) -> npt.NDArray[np.bool_]:
+    missing: npt.NDArray[np.bool_] = _numpy(values.is_null(nan_is_null=True))
+    return missing
+
+
+def to_seconds(column: str, values: Any, refuse: Refuse) -> FloatArray:
+    """Return dates and times as seconds since 1970, NaN where empty."""
+    if is_text(values.type):
+        values = _parsed(column, values, pa.timestamp("us"), refuse, "dates")
+    elif not _is_date(values.type) and not pa.types.is_null(values.type):
+        _unlike(column, values, refuse, "dates")
+    try:
+        stamps = values.cast(pa.timestamp("us", getattr(values.type, "tz", None)), safe=False).cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise InputError(f"column {column!r}: {str(error).splitlines()[0]}; correct the date or leave it out") from None
+    seconds: FloatArray = _numpy(stamps.cast(pa.float64(), safe=False)) / 1e6
+    return seconds
+
+
+def _to_truth(column: str, values: Any, refuse: Refuse) -> FloatArray:
+    """Return 0 and 1, NaN where empty."""
+    if is_text(values.type):
+        coded = _combined(values).dictionary_encode()
+        known = [_TRUTH.get(str(v).strip().lower(), np.nan) for v in coded.dictionary.to_pylist()]
+        blank = [not str(v).strip() for v in coded.dictionary.to_pylist()]
+        code = _numpy(coded.indices.fill_null(len(known)))
+        truth: FloatArray = np.append(known, np.nan)[code]
+        wrong = np.isnan(truth) & ~np.append(blank, True)[code]
+    else:
+        truth = to_numbers(column, values, refuse)
+        wrong = ~np.isnan(truth) & (truth != 0) & (truth != 1)
+    refuse(column, wrong, values, "are neither true nor false", f"choose another kind: --column {column}=number")
+    return truth
+
+
+def _to_words(column: str, values: Any) -> Any:
+    """Return a column as one array of text, null where empty; whole floats are written as integers."""
+    if pa.types.is_floating(values.type):
+        values = _combined(values)
+        values = pc.if_else(pc.is_nan(values), None, values)
+        with suppress(pa.ArrowInvalid):
+            values = values.cast(pa.int64())
+    if not is_text(values.type):
+        try:
+            values = values.cast(pa.string())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise InputError(
+                f"column {column!r} holds {values.type}, which cannot be read as text; leave it out of the features"
+            ) from None
+    return _combined(values)
+
+
+def _coded(column: str, values: Any) -> tuple[list[str], IntArray]:
+    """Return the distinct values as text, and the number of each row's one; -1 where it is missing or blank."""
+    coded = _to_words(column, values).dictionary_encode()
+    words = coded.dictionary.to_pylist()
+    code = _numpy(coded.indices.fill_null(-1))
+    if any(not word.strip() for word in words):
+        code = np.array([j if word.strip() else -1 for j, word in enumerate(words)] + [-1], np.int32)[code]
+    return words, code
+
+
+def _combined(values: Any) -> Any:
+    if not isinstance(values, pa.ChunkedArray):
+        return values
+    if values.num_chunks == 1:
+        return values.chunk(0)
+    # text of more than 2 GB needs wide offsets
+    wide = pa.types.is_string(values.type) and values.nbytes > 2**30
+    return (values.cast(pa.large_string()) if wide else values).combine_chunks()
+
+
+# ------------------------------------------------------------------------------------------ one class per kind
+
+
+@dataclass(frozen=True)
+class _Number:
+    """A number, standardised by the mean and deviation it was fitted with; the mean where it is missing."""
+
+    kind: ClassVar[str] = "number"
+    column: str
+    mean: float
+    scale: float
+    flag: bool  # a further feature says where the value was missing
+
+    @classmethod
+    def fit(cls, column: str, values: Any, refuse: Refuse) -> Self:
+        numbers = to_numbers(column, values, refuse)
+        known = numbers[~np.isnan(numbers)]
+        mean = float(known.mean()) if known.size else 0.0
+        scale = float(known.std()) if known.size else 0.0
+        # what rounding leaves of a constant column is no variation
+        return cls(column, mean, scale if scale > 1e-12 * abs(mean) else 0.0, known.size < numbers.size)
+
+    def names(self) -> list[str]:
+        return [self.column] + ([f"{self.column}: missing"] if self.flag else [])
+
+    def columns(self, values: Any, refuse: Refuse) -> list[FloatArray]:
+        numbers = to_numbers(self.column, values, refuse)
+        missing = np.isnan(numbers)
+        if self.scale:
+            numbers = (numbers - self.mean) * (1 / self.scale)
+            # a value far from all fitted ones must not become infinite
+            np.clip(numbers, -1e6, 1e6, out=numbers)
+        else:
+            numbers = np.zeros_like(numbers)
+        numbers[missing] = 0.0
+        return [numbers] + ([missing.astype(np.float32)] if self.flag else [])
+
+
+@dataclass(frozen=True)
+class _Raw(_Number):
+    """A number left as it is, 0 where it is missing."""
+
+    kind: ClassVar[str] = "raw"
+
+    def columns(self, values: Any, refuse: Refuse) -> list[FloatArray]:
+        numbers = to_numbers(self.column, values, refuse)
+        missing = np.isnan(numbers)
+        return [np.where(missing, 0.0, numbers)] + ([missing.astype(np.float32)] if self.flag else [])
+
+
+@dataclass(frozen=True)
+class _Boolean:
+    """0 or 1, from booleans, 0 and 1, or true/false and yes/no; the fitted share where it is missing."""
+
+    kind: ClassVar[str] = "boolean"
+    column: str
+    share: float
+    flag: bool
+
+    @classmethod
+    def fit(cls, column: str, values: Any, refuse: Refuse) -> Self:
+        truth = _to_truth(column, values, refuse)
+        known = truth[~np.isnan(truth)]
+        return cls(column, float(known.mean()) if known.size else 0.0, known.size < truth.size)
+
+    def names(self) -> list[str]:
+        return [self.column] + ([f"{self.column}: missing"] if self.flag else [])
+
+    def columns(self, values: Any, refuse: Refuse) -> list[FloatArray]:
+        truth = _to_truth(self.column, values, refuse)
+        missing = np.isnan(truth)
+        return [np.where(missing, self.share, truth)] + ([missing.astype(np.float32)] if self.flag else [])
+
+
+@dataclass(frozen=True)
+class _Date:
+    """A date: its place in the fitted span (0 to 1), and the time of year, of week and of day as points on a circle."""
+
+    kind: ClassVar[str] = "date"
+    column: str
+    low: float
+    high: float
+    hours: bool  # whether some fitted value is not at midnight
+    flag: bool
+
+    @classmethod
+    def fit(cls, column: str, values: Any, refuse: Refuse) -> Self:
+        seconds = to_seconds(column, values, refuse)
+        known = seconds[~np.isnan(seconds)]
+        if not known.size:
+            return cls(column, 0.0, 0.0, False, True)
+        hours = bool((known % _DAY != 0).any())
+        return cls(column, float(known.min()), float(known.max()), hours, known.size < seconds.size)
+
+    def names(self) -> list[str]:
+        circles = ["year", "week", *(["day"] if self.hours else [])]
+        turns = [f"{self.column}: {part} of {name}" for name in circles for part in ("sine", "cosine")]
+        return [self.column, *turns] + ([f"{self.column}: missing"] if self.flag else [])
+
+    def columns(self, values: Any, refuse: Refuse) -> list[FloatArray]:
+        seconds = to_seconds(self.column, values, refuse)
+        missing = np.isnan(seconds)
+        seconds = np.where(missing, self.low, seconds)
+        place = (seconds - self.low) / ((self.high - self.low) or 1.0)
+        days = seconds.astype("datetime64[s]").astype("datetime64[D]")
+        year = days.astype("datetime64[Y]")
+        turns = [(days - year).astype(np.float32) / 365.25, (seconds / _DAY % 7 / 7).astype(np.float32)]
+        if self.hours:
+            turns.append((seconds % _DAY / _DAY).astype(np.float32))
+        parts = [np.clip(place, -1e6, 1e6)]
+        for turn in turns:
+            angle = turn * np.float32(2 * np.pi)
+            parts += [np.sin(angle), np.cos(angle)]
+        for part in parts:
+            part[missing] = 0.0
+        return parts + ([missing.astype(np.float32)] if self.flag else [])
+
+
+@dataclass(frozen=True)
+class _Category:
+    """One feature per frequent value, one for the rare ones together, one for missing ones.
+
+    A value that was not there when the encoder was fitted counts as rare; where nothing was rare or missing then, such
+    a value has zeros only.
+    """
+
+    kind: ClassVar[str] = "category"
+    column: str
+    values: list[str]
+    rare: bool
+    flag: bool
+
+    @classmethod
+    def fit(cls, column: str, values: Any, refuse: Refuse) -> Self:
+        words, code = _coded(column, values)
+        counts = np.bincount(code[code >= 0], minlength=len(words)).tolist()
+        found = sorted((-count, word) for word, count in zip(words, counts, strict=True) if count)
+        kept = [word for count, word in found if count < -1][:CATEGORIES]
+        return cls(column, kept, 0 < len(kept) < len(found), bool((code < 0).any()))
+
+    def names(self) -> list[str]:
+        rest = [f"{self.column}: {rest}" for rest, there in (("rare", self.rare), ("missing", self.flag)) if there]
+        return [f"{self.column} = {value}" for value in self.values] + rest
+
+    def codes(self, values: Any) -> tuple[IntArray, Counter[str]]:
+        """Return the feature of each row, -1 where it has none, and the values that are new with their counts."""
+        words, code = _coded(self.column, values)
+        place = {value: j for j, value in enumerate(self.values)}
+        rare = len(place) if self.rare else -1
+        missing = len(place) + self.rare if self.flag else rare
+        table = np.array([*(place.get(word, rare) for word in words), missing], np.int32)
+        new: Counter[str] = Counter()
+        if not self.rare and any(word not in place for word in words):
+            counts = np.bincount(code[code >= 0], minlength=len(words)).tolist()
+            new = Counter({w: c for w, c in zip(words, counts, strict=True) if c and w not in place})
+        return table[code], new
+
+
+@dataclass(frozen=True)
+class _Text:
+    """Words of two letters or more in small letters, hashed to features with a sign and scaled to length 1.
+
+    The same as scikit-learn's ``HashingVectorizer``; zeros where the text is missing.
+    """
+
+    kind: ClassVar[str] = "text"
+    column: str
+    width: int
+
+    @classmethod
+    def fit(cls, column: str, values: Any, refuse: Refuse) -> Self:
+        _to_words(column, values[:1])  # an error where it is no text
+        return cls(column, TEXT_WIDTH)
+
+    def names(self) -> list[str]:
+        return [f"{self.column}: words {j}" for j in range(self.width)]
+
+    def hashed(self, values: Any) -> tuple[npt.NDArray[Any], ...]:
+        """Return the pieces of each row and the hashed words of each piece, as `kernels.append_words` takes them."""
+        from sklearn.feature_extraction import FeatureHasher
+
+        rows = pc.utf8_split_whitespace(pc.fill_null(_to_words(self.column, values), ""))
+        # words never cross white space, so that each distinct piece is hashed once, however often it is met
+        coded = rows.flatten().dictionary_encode()
+        pieces = [_WORD.findall(piece.lower()) for piece in coded.dictionary.to_pylist()]
+        # one word more keeps the hasher from having nothing to do
+        words = FeatureHasher(self.width, input_type="string", dtype=np.float32).transform([*pieces, ["end"]])
+        start = _numpy(rows.offsets) - rows.offsets[0].as_py()
+        return start, _numpy(coded.indices), words.indptr, words.indices, words.data
+
+
+_Coder: TypeAlias = _Number | _Boolean | _Date | _Category | _Text
+_CODERS: dict[str, Any] = {coder.kind: coder for coder in (_Number, _Raw, _Boolean, _Date, _Category, _Text)}
+KINDS = (*_CODERS, "ignore")
+
+
+# ------------------------------------------------------------------------------------------ the encoder
+
+
+def find_kind(values: Any) -> tuple[str, str]:
+    """Return the kind of a column, judged by its type and a sample of its values, and the reason where it is ignored.
+
+    Examples
+    --------
+    >>> find_kind(pa.chunked_array([[1.5, 2.5]])), find_kind(pa.chunked_array([["a", "b", "a"]]))
+    (('number', ''), ('category', ''))
+    """
+    kind = values.type
+    if values.null_count == len(values):
+        return "ignore", "empty"
+    if pa.types.is_boolean(kind):
+        return "boolean", ""
+    if is_number(kind):
+        low, high = (value.as_py() for value in pc.min_max(values).values())
+        if low == high and not values.null_count:
+            return "ignore", "constant"
+        return ("boolean" if pa.types.is_integer(kind) and (low, high) == (0, 1) else "number"), ""
+    if _is_date(kind):
+        return "date", ""
+    if not is_text(kind):
+        return "ignore", str(kind)
+    # stretches from the whole length of the column
+    starts = np.linspace(0, max(0, len(values) - _SAMPLE // 16), 16).astype(int)
+    stretches = [values] if len(values) <= _SAMPLE else [values.slice(int(at), _SAMPLE // 16) for at in starts]
+    chunks = [chunk for stretch in stretches for chunk in stretch.chunks]
+    words = _no_blanks(_combined(pa.chunked_array(chunks, values.type)))
+    words = words.drop_null()
+    if not len(words):
+        return "ignore", "empty"
+    distinct = pc.count_distinct(words).as_py()
+    if distinct == len(words) > 2:
+        spaced = pc.any(pc.match_substring(words, " ")).as_py()
+        return ("text", "") if spaced else ("ignore", "different in every row")
+    return ("category" if distinct <= CATEGORIES or distinct * 10 <= len(words) else "text"), ""
+
+
+@dataclass(frozen=True)
+class TableEncoder:
+    """Turns columns of a table into features, the same way each time.
+
+    Parameters
+    ----------
+    coders : one per column that is used
+    sparse : whether the features are a scipy CSR array
+
+    Examples
+    --------
+    >>> columns = {"age": pa.chunked_array([[20, 40, None]]), "city": pa.chunked_array([["Rome", "Oslo", "Rome"]])}
+    >>> encoder = TableEncoder.fit(columns)
+    >>> encoder.names()
+    ['age', 'age: missing', 'city = Rome', 'city: rare']
+    >>> encoder.transform(columns).tolist()
+    [[-1.0, 0.0, 1.0, 0.0], [1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 1.0, 0.0]]
+    """
+
+    coders: tuple[_Coder, ...]
+    sparse: bool = False
+
+    @classmethod
+    def fit(
+        cls, columns: Mapping[str, Any], kinds: Mapping[str, str] | None = None, refuse: Refuse | None = None
+    ) -> TableEncoder:
+        """Fit an encoder.
+
+        Parameters
+        ----------
+        columns : name → arrow column, all of one length
+        kinds : column → number, raw, boolean, category, date, text or ignore, where it is not to be found by type
+        refuse : called where values cannot be read as the kind; by default an error with the row
+        """
+        kinds, refuse = dict(kinds or {}), refuse or _refuse
+        for column, kind in kinds.items():
+            if kind not in KINDS:
+                raise InputError(f"column {column!r}: there is no kind {kind!r}; there are {', '.join(KINDS)}")
+
+        def one(column: str) -> tuple[Any, str]:
+            kind, reason = (kinds[column], "") if column in kinds else find_kind(columns[column])
+            return None if kind == "ignore" else _CODERS[kind].fit(column, columns[column], refuse), reason
+
+        coders: list[Any] = []
+        ignored: dict[str, list[str]] = {}
+        for column, (coder, reason) in zip(columns, _on_threads(one, columns), strict=True):
+            if coder is not None and coder.names():
+                coders.append(coder)
+            elif coder is not None or reason:
+                ignored.setdefault(reason or "different in every row", []).append(column)
+        for reason, names in ignored.items():
+            way = f"choose a kind to use them all the same: --column {names[0]}=..."
+            warn_input(f"{len(names)} columns are not used, being {reason}: {some(repr(c) for c in names)}; {way}")
+        encoder = cls(tuple(coders))
+        wide = [coder for coder in coders if isinstance(coder, _Category | _Text)]
+        filled = encoder.width - sum(len(coder.names()) for coder in wide) + 8 * len(wide)
+        return cls(tuple(coders), bool(wide) and filled < _SPARSE * encoder.width)
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return sum(coder.width if isinstance(coder, _Text) else len(coder.names()) for coder in self.coders)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns that are used, with their kinds."""
+        return {coder.column: coder.kind for coder in self.coders}
+
+    def names(self) -> list[str]:
+        """Return the names of the features, in their order."""
+        return [name for coder in self._ordered() for name in coder.names()]
+
+    def _ordered(self) -> list[_Coder]:
+        """Return the dense kinds first, then categories, then text, as the features are laid out."""
+        order: dict[type, int] = {_Category: 1, _Text: 2}
+        return sorted(self.coders, key=lambda coder: order.get(type(coder), 0))
+
+    def transform(self, columns: Mapping[str, Any], refuse: Refuse | None = None) -> Features:
+        """Return the features of the rows, float32, shape (rows, width): dense or CSR as the encoder was fitted.
+
+        Values that were not there at fitting are said in a warning; a column that is not there is an error.
+        """
+        refuse = refuse or _refuse
+        lost = [coder.column for coder in self.coders if coder.column not in columns]
+        if lost:
+            raise InputError(
+                f"{len(lost)} columns that the model was fitted with are not there: {some(repr(c) for c in lost)}; "
+                f"the columns are: {', '.join(map(str, columns))}"
+            )
+        n = len(next(iter(columns.values()))) if columns else 0
+        groups: dict[type, list[Any]] = {}
+        for coder in self._ordered():
+            groups.setdefault(type(coder) if type(coder) in (_Category, _Text) else _Number, []).append(coder)
+        dense = groups.get(_Number, [])
+        width = sum(len(coder.names()) for coder in dense)
+        categories = groups.get(_Category, [])
+        texts = groups.get(_Text, [])
+        values = np.empty((n, width), np.float32)
+        jobs: list[Callable[[], Any]] = []
+        at = 0
+        for coder in dense:
+            jobs.append(partial(_fill, coder, columns[coder.column], refuse, values, at))
+            at += len(coder.names())
+        jobs += [partial(coder.codes, columns[coder.column]) for coder in categories]
+        jobs += [partial(coder.hashed, columns[coder.column]) for coder in texts]
+        done = _on_threads(lambda job: job(), jobs)[len(dense) :]
+        if not categories and not texts:
+            return values
+
+        # the rows of a CSR array: every dense feature, one entry per category, the words
+        nothing = np.empty(0, np.int32), np.empty(0, np.float32)
+        count = np.full(n, width + len(categories), np.int64)
+        for coder, hashed in zip(texts, done[len(categories) :], strict=True):
+            kernels.append_words(*hashed, coder.width, 0, count, *nothing, False)
+        indptr = np.concatenate([[0], np.cumsum(count)])
+        cursor = indptr[:-1].copy()
+        indices, data = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
+        kernels.append_columns(values, cursor, indices, data)
+        offset = width
+        for coder, (code, new) in zip(categories, done, strict=False):
+            if new:
+                shown = some(f"{value!r} ({count})" for value, count in new.most_common())
+                warn_input(f"column {coder.column!r}: {len(new)} values are new and count as no category: {shown}")
+            kernels.append_category(code, offset, cursor, indices, data)
+            offset += len(coder.names())
+        for coder, hashed in zip(texts, done[len(categories) :], strict=True):
+            kernels.append_words(*hashed, coder.width, offset, cursor, indices, data, True)
+            offset += coder.width
+        x = sp.csr_array((data, indices, indptr), shape=(n, offset))
+        if np.count_nonzero(data) < data.size / 2:
+            x.eliminate_zeros()
+        return x if self.sparse else x.toarray()
+
+    # ---- keeping
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the encoder as plain lists and numbers."""
+        coders = [{"kind": coder.kind, **asdict(coder)} for coder in self.coders]
+        return {"format": _FORMAT, "format_version": _FORMAT_VERSION, "sparse": self.sparse, "columns": coders}
+
+    def save(self, path: Path) -> Path:
+        """Write the encoder as JSON."""
+        draft = path.with_name(f".{path.name}.partial")
+        draft.write_text(json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        return draft.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> TableEncoder:
+        """Read what `save` wrote."""
+        if not path.is_file():
+            raise InputError(f"{path}: there is no such file; the encoder is written by 'gpatcher fit' on tables")
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            if found["format"] != _FORMAT:
+                raise ValueError("another format")
+            if found["format_version"] > _FORMAT_VERSION:
+                raise ValueError(f"format version {found['format_version']}; install a newer gpatcher")
+            coders = []
+            for about in found["columns"]:
+                coder = _CODERS[about.pop("kind")]
+                if set(about) != {part.name for part in fields(coder)}:
+                    raise ValueError(f"column {about.get('column')!r} has the parts {some(about)}")
+                coders.append(coder(**about))
+            return cls(tuple(coders), bool(found["sparse"]))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"{path} is no encoder of this version or damaged ({error}); train again") from None
+
+
+def _on_threads(work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    """Return the results in order; pyarrow and NumPy let go of the interpreter while they work."""
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        return list(pool.map(work, items))
+
+
+def _fill(coder: Any, values: Any, refuse: Refuse, data: FloatArray, at: int) -> None:
+    for j, part in enumerate(coder.columns(values, refuse)):
+        data[:, at + j] = part
+
+
+def _refuse(column: str, wrong: npt.NDArray[np.bool_], values: Any, what: str, way: str) -> None:
+    rows = np.flatnonzero(wrong)
+    if rows.size:
+        first = int(rows[0])
+        raise InputError(
+            f"{rows.size} of {wrong.size} values in column {column!r} {what}, "
+            f"the first in row {first} ({values[first].as_py()!r}); {way}"
+        )
