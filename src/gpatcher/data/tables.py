@@ -1005,7 +1005,7 @@ def _whole_edges(table: _Table, options: TableOptions, nodes: _Nodes | None) -> 
     return _Ends(ids, numbers, weights, total, endless, unknown)
 
 
-def _weights(table: _Table, column: str, values: Any, rows: IntArray) -> FloatArray:
+def _weights(table: _Table, column: str, values: Any, rows: IntArray | None) -> FloatArray:
     if not is_number(values.type) and not pa.types.is_null(values.type):
         raise InputError(f"{table.path}: column {column!r} holds {values.type}, not numbers; weights are numbers")
     weights = _floats(column, values)
