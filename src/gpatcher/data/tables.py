@@ -690,9 +690,12 @@ def _read_nodes(table: _Table, options: TableOptions, encoder: TableEncoder | No
     taken = (id, label, *options.roles.values())
     if encoder is not None:
         wanted = list(encoder.columns)
-        for column in wanted:
-            if column not in table.columns:
-                table.require({f"column {column}": column})
+        absent = [column for column in wanted if column not in table.columns]
+        if absent:
+            raise InputError(
+                f"{table.path} has no column {absent[0]!r}, which the model was trained with; add it, its fields empty "
+                f"where nothing is known. The columns are: {some(table.columns)}"
+            )
     elif options.features is not None:
         wanted = list(dict.fromkeys(options.features))
     else:
