@@ -35,6 +35,6 @@ class Docstrings(Extension):
     """Rewrites every docstring before it is parsed."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
-        """Called for each module, class, function and attribute."""
+        """Rewrite the docstring of a module, class, function or attribute."""
         if obj.docstring is not None:
             obj.docstring.value = plain(obj.docstring.value)
