@@ -88,7 +88,8 @@ def site(tmp_path_factory):
     if find_spec("mkdocs") is None or find_spec("mkdocstrings") is None:
         pytest.skip("mkdocs is not installed: pip install gpatcher[docs]")
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    # not --quiet: it hides warnings from --strict too
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return folder
@@ -112,6 +113,19 @@ def test_nothing_is_loaded_from_elsewhere(site):
 def test_the_words_of_a_parameter_are_no_type(site):
     page = re.sub(r"<[^>]+>", " ", (site / "api" / "patches.html").read_text())
     assert "index ( IntArray ) – int32, shape (n, p)" in " ".join(page.split())
+
+
+def test_formulas_are_blocks_of_code(site):
+    pages = [page.read_text() for page in (site / "api").glob("*.html")]
+    assert any('<span class="k">\\sum' in page for page in pages)
+    assert not any(".. math" in page for page in pages)
+
+
+def test_the_links_of_the_readme_lead_somewhere():
+    links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text())
+    assert len(links) > 10
+    for link in links:
+        assert (ROOT / link).exists(), link
 
 
 # ----------------------------------------------------------------------------------------------- the paper
