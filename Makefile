@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 export GPATCHER_DATA ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint clean
+.PHONY: help install demo test test-all lint docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,5 +33,8 @@ lint: install  ## ruff and mypy, both strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: install  ## the documentation, in site/
+	$(BIN)/mkdocs build --strict
+
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,159 @@
+"""The documentation: its code runs, its site builds strictly, and it names every departure from the paper."""
+
+import contextlib
+import re
+import shlex
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+import gpatcher
+from gpatcher import cli
+from gpatcher.bench.baselines import BASELINES
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^(?P<above>.*\n)?```(?P<language>\w*).*\n(?P<code>(?:.*\n)*?)```$", re.MULTILINE)
+NOT_RUN = re.compile(r"<!-- not run: .+ -->")
+SHELL = ("bash", "console", "sh")
+
+
+def blocks(page):
+    """Yield (language, code) of the blocks to run, in order; `<!-- not run: reason -->` above one leaves it out."""
+    for found in FENCE.finditer(page.read_text()):
+        if found["language"] in ("python", *SHELL) and not NOT_RUN.match(found["above"] or ""):
+            line = page.read_text()[: found.start("code")].count("\n")
+            yield found["language"], found["code"], line
+
+
+def commands(code):
+    """Yield the commands of a block as lists of words, comments left out."""
+    for line in code.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words:
+            yield words
+
+
+def call(words, monkeypatch):
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code, f"{shlex.join(words)} ended with {ended.value.code}"
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if any(blocks(p))], ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_the_code_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GPATCHER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("GPATCHER_DATA", str(tmp_path / "data"))
+    names = {"__name__": "__main__"}
+    with patch.dict(BASELINES):  # a page may add a model
+        for language, code, line in blocks(page):
+            if language == "python":
+                # empty lines in front, so that an error names the line of the page
+                exec(compile("\n" * line + code, str(page), "exec"), names)
+                continue
+            for words in commands(code):
+                assert words[0] == "gpatcher", f"{page}: {words[0]!r} is not run here; say why above the block"
+                call(words, monkeypatch)
+
+
+def test_every_block_names_its_language():
+    for page in PAGES:
+        for found in FENCE.finditer(page.read_text()):
+            assert found["language"] in ("python", "text", *SHELL), f"{page}: {found[0]}"
+
+
+def test_blocks_are_found_and_left_out(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "Text\n```python\na = 1\n```\n\n<!-- not run: too large -->\n```bash\ngpatcher fit\n```\n\n"
+        "```text\nno code\n```\n```bash\ngpatcher fit \\\n  x  # why\n```\n"
+    )
+    found = list(blocks(page))
+    assert [language for language, _, _ in found] == ["python", "bash"]
+    assert found[0][1:] == ("a = 1\n", 2)
+    assert list(commands(found[1][1])) == [["gpatcher", "fit", "x"]]
+
+
+# ------------------------------------------------------------------------------------------------ the site
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    if find_spec("mkdocs") is None or find_spec("mkdocstrings") is None:
+        pytest.skip("mkdocs is not installed: pip install gpatcher[docs]")
+    folder = tmp_path_factory.mktemp("site")
+    # not --quiet: it hides warnings from --strict too
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_every_public_name_is_in_the_reference(site):
+    pages = "".join(page.read_text() for page in (site / "api").glob("*.html"))
+    for name in gpatcher.__all__:
+        assert re.search(rf'id="gpatcher\.[\w.]*\b{name}"', pages), f"{name} is on no page of the reference"
+
+
+def test_nothing_is_loaded_from_elsewhere(site):
+    outside = re.compile(r'<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)="?((?:https?:)?//[^">\s]+)')
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 15
+    for page in pages:
+        loaded = outside.findall(page.read_text())
+        assert not loaded, f"{page.relative_to(site)} loads {loaded}"
+
+
+def test_the_words_of_a_parameter_are_no_type(site):
+    page = re.sub(r"<[^>]+>", " ", (site / "api" / "patches.html").read_text())
+    assert "index ( IntArray ) – int32, shape (n, p)" in " ".join(page.split())
+
+
+def test_formulas_are_blocks_of_code(site):
+    pages = [page.read_text() for page in (site / "api").glob("*.html")]
+    assert any('<span class="k">\\sum' in page for page in pages)
+    assert not any(".. math" in page for page in pages)
+
+
+def test_the_links_of_the_readme_lead_somewhere():
+    links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text())
+    assert len(links) > 10
+    for link in links:
+        assert (ROOT / link).exists(), link
+
+
+# ----------------------------------------------------------------------------------------------- the paper
+
+
+def departures():
+    """Yield (module, words) of every NOTE[DIFF] in the source."""
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        module = path.relative_to(ROOT / "src").with_suffix("").as_posix().replace("/", ".")
+        for words in re.findall(r"NOTE\[DIFF\] (.+)", path.read_text()):
+            yield module, words
+
+
+def test_every_departure_has_its_row():
+    text = (ROOT / "docs" / "paper-to-code.md").read_text()
+    table = text.partition("## Departures")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(gpatcher[\w.]*)` \|", table, re.MULTILINE)
+    found = [module for module, _ in departures()]
+    assert found
+    assert sorted(rows) == sorted(found)
+
+
+def test_the_names_in_paper_to_code_exist():
+    text = (ROOT / "docs" / "paper-to-code.md").read_text()
+    for name in set(re.findall(r"`(gpatcher(?:\.\w+)+)[`(]", text)):
+        with contextlib.suppress(ModuleNotFoundError):
+            __import__(name)
+            continue
+        module, _, attribute = name.rpartition(".")
+        __import__(module)
+        assert hasattr(sys.modules[module], attribute), f"there is no {name}"
