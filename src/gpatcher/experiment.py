@@ -23,7 +23,7 @@ from gpatcher.metrics import measure_all
 from gpatcher.newcomers import Newcomers
 from gpatcher.records import Record, append_record, config_hash, peak_rss_mb, read_records, versions
 from gpatcher.report.run import write_run
-from gpatcher.review import LARGE, Rival, judged_nodes, review
+from gpatcher.review import Rival, is_large, judged_nodes, review
 from gpatcher.training import TrainConfig, fit, predict_logits
 
 _ROWS = 1 << 16  # predictions made and written at a time
@@ -175,8 +175,8 @@ def write_report(
     rivals: list[Rival] = []
     if not compare:
         left_out.append("MLP and GCN were not trained (--no-compare).")
-    elif graph.n > LARGE:
-        left_out.append(f"MLP and GCN are not trained beside it on more than {LARGE:,} nodes.")
+    elif is_large(graph):
+        left_out.append("MLP and GCN are not trained beside it on a graph of this size.")
     else:
         rivals = train_rivals(classifier, graph, stage)
     if stage is not None:

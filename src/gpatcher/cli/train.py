@@ -146,6 +146,7 @@ def fit(
     ways: dict[str, Any] = {"split_column": split_column, "time": time, "group": group, "folds": folds}
     if "name" in origin:
         asked = [f"--{way.replace('_', '-')}" for way, value in ways.items() if value is not None]
+        asked += ["--on-rare-class"] if on_rare_class != "error" else []
         if asked:
             raise InputError(f"{', '.join(asked)} split the nodes of a table; {origin['name']!r} has its own splits")
         graph = load_origin(origin, root)
@@ -164,7 +165,7 @@ def fit(
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}"), TimeElapsedColumn())
-    with Progress(*columns, console=screen, transient=True) as bar:
+    with warnings_as_notes(), Progress(*columns, console=screen, transient=True) as bar:
         task = bar.add_task("extracting patches", total=None, figures="")
 
         def extracting(steps: int, most: int) -> None:
@@ -273,6 +274,10 @@ def predict(
 
     if (nodes is None) != (edges is None):
         raise InputError("new nodes need both tables: --nodes with the nodes, --edges with their edges")
+    if nodes is not None and patches is not None:
+        raise InputError(
+            "--patches is the table of the graph; patches of new nodes are made from --edges, leave it out"
+        )
     screen = console()
     if nodes is not None and edges is not None:
         graph, source = run_graph(folder, root)
@@ -285,7 +290,7 @@ def predict(
 
     from rich.progress import Progress
 
-    with Progress(console=screen, transient=True) as bar:
+    with warnings_as_notes(), Progress(console=screen, transient=True) as bar:
         task = bar.add_task("predicting", total=graph.n)
         write_predictions(classifier, graph, out, lambda done, _: bar.update(task, completed=done), conformal)
     screen.print(f"{graph.n:,} rows in {out}")
