@@ -97,6 +97,8 @@ def test_columns_may_have_other_names(tables):
         (("csbm:phi=3",), ["phi", "3"]),
         (("csbm:fi=1",), ["fi", "phi"]),
         (("texas", "--edges", "e.csv"), ["texas", "not both"]),
+        (("texas", "--weight", "w", "--id", "name"), ["texas", "--id, --weight", "leave them out"]),
+        (("texas", "--column", "a=number", "--on-unknown-id", "drop"), ["--column, --on-unknown-id"]),
         (("--edges", "missing.csv"), ["missing.csv"]),
         (("csbm:n=100,features=4", "--out", "no/such/folder/r.html"), ["no/such/folder"]),
     ],

@@ -284,7 +284,7 @@ def test_bad_edges(write, text, message):
         ((1, -2), r"1 of 2 values in column 'w' .*not positive.*line 3 \(-2\)"),
         ((0, 1), r"line 2 \(0\)"),
         (("", 1), "missing, .* line 2;"),
-        (("x", 1), "column 'w' holds string, not numbers"),
+        (("x", 1), r"1 of 2 values in column 'w' are no numbers, the first on line 2 \('x'\)"),
     ],
 )
 def test_bad_weights(write, weights, message):

@@ -97,6 +97,16 @@ def warnings_as_notes() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def stoppable(words: str) -> Iterator[None]:
+    """Let Ctrl-C end a command with a line that says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"stopped: {words}", err=True)
+        raise typer.Exit(130) from None
+
+
 def console() -> Console:
     """Return where tables are printed."""
     from rich.console import Console

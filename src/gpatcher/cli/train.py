@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ from gpatcher.cli.common import (
     load_run,
     read_newcomers,
     run_graph,
+    stoppable,
     takes_graph,
     warnings_as_notes,
 )
@@ -143,6 +145,7 @@ def fit(
                 )
         chosen |= made
     screen = console()
+    keep: Callable[[], None] | None = None
     ways: dict[str, Any] = {"split_column": split_column, "time": time, "group": group, "folds": folds}
     if "name" in origin:
         asked = [f"--{way.replace('_', '-')}" for way, value in ways.items() if value is not None]
@@ -158,14 +161,15 @@ def fit(
             from gpatcher.features import with_structure
 
             graph = with_structure(graph)
-        keep_tables(replace(tables, graph=graph), out)
+        keep = partial(keep_tables, replace(tables, graph=graph), out)
         for line in _about_tables(tables):
             screen.print(line, soft_wrap=True)
 
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}"), TimeElapsedColumn())
-    with warnings_as_notes(), Progress(*columns, console=screen, transient=True) as bar:
+    going_on = stoppable("the same command with --resume goes on")
+    with warnings_as_notes(), going_on, Progress(*columns, console=screen, transient=True) as bar:
         task = bar.add_task("extracting patches", total=None, figures="")
 
         def extracting(steps: int, most: int) -> None:
@@ -184,6 +188,7 @@ def fit(
             seed=seed,
             device=device,
             origin=origin,
+            keep=keep,
             patches=patches,
             engine=cluster,
             workers=workers,
