@@ -77,7 +77,7 @@ def whole_answer(model, newcomers):
     assert set(missing) <= {"patches.members"}
     assert not unexpected
     whole.renew()
-    return predict_logits(whole, x, newcomers.nodes).softmax(1).numpy()
+    return model.calibration_.probability(predict_logits(whole, x, newcomers.nodes).numpy())
 
 
 # ------------------------------------------------------------------------------------------------- patches

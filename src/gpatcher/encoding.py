@@ -579,6 +579,8 @@ class TableEncoder:
         for coder, hashed in zip(texts, done[len(categories) :], strict=True):
             kernels.append_words(*hashed, coder.width, offset, cursor, indices, data, True)
             offset += coder.width
+        if indptr[-1] < 2**31:
+            indptr = indptr.astype(np.int32)  # of one type with the indices, which would be copied otherwise
         x = sp.csr_array((data, indices, indptr), shape=(n, offset))
         if np.count_nonzero(data) < data.size / 2:
             x.eliminate_zeros()

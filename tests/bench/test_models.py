@@ -56,7 +56,7 @@ def test_the_figures_are_those_of_the_estimator(graph):
 def test_patches_and_features_are_made_once(graph, monkeypatch):
     made = []
     prepare = GPatcherClassifier.prepare
-    monkeypatch.setattr(GPatcherClassifier, "prepare", lambda self, g: made.append(self) or prepare(self, g))
+    monkeypatch.setattr(GPatcherClassifier, "prepare", lambda self, *given: made.append(self) or prepare(self, *given))
     kept = Kept()
     for seed in range(3):
         train_model("fast", graph, graph.splits[0], seed, {**QUICK, "extractor": "ppr"}, kept=kept)

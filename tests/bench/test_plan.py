@@ -24,7 +24,7 @@ from gpatcher.graph import InputError
 
 
 def test_there_is_a_preset_for_every_table_and_figure():
-    names = "table1 induced extractors order statistics sensitivity response runtime honest dial"
+    names = "table1 induced extractors order statistics sensitivity response runtime honest dial defaults"
     assert preset_names() == names.split()
     with pytest.raises(InputError, match="did you mean table1"):
         load_preset("tabel1")

@@ -695,11 +695,11 @@ def _read_nodes(table: _Table, options: TableOptions, encoder: TableEncoder | No
     taken = (id, label, *options.roles.values())
     if encoder is not None:
         wanted = list(encoder.columns)
-        lost = [column for column in wanted if column not in table.columns]
-        if lost:
+        absent = [column for column in wanted if column not in table.columns]
+        if absent:
             raise InputError(
-                f"{table.path} lacks {len(lost)} columns that the model was trained with: {some(map(repr, lost))}; add "
-                f"them, with empty fields where nothing is known. The columns are: {', '.join(table.columns)}"
+                f"{table.path} has no column {absent[0]!r}, which the model was trained with; add it, its fields empty "
+                f"where nothing is known. The columns are: {some(table.columns)}"
             )
     elif options.features is not None:
         wanted = list(dict.fromkeys(options.features))

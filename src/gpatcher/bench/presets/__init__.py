@@ -12,4 +12,5 @@ ORDER = (
     "runtime",
     "honest",
     "dial",
+    "defaults",
 )
