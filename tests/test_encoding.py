@@ -36,6 +36,8 @@ def dense(x):
         ([True, None], "boolean"),
         (["u", "v", "u", "v"], "category"),
         ([date(2020, 1, 1), date(2021, 1, 1)], "date"),
+        (["2020-01-01", None, "2021-05-03 10:30:00"], "date"),
+        (["2020", "2021", "2020"], "category"),
         (["one two", "two three", "six seven"], "text"),
         ([f"word{i} and {i % 500}" for i in range(1000)], "text"),
         ([f"key{i}" for i in range(1000)], "ignore"),

@@ -441,6 +441,9 @@ def find_kind(values: Any) -> tuple[str, str]:
     words = words.drop_null()
     if not len(words):
         return "ignore", "empty"
+    with suppress(pa.ArrowInvalid):
+        pc.utf8_trim_whitespace(words).cast(pa.timestamp("us"))
+        return "date", ""
     distinct = pc.count_distinct(words).as_py()
     if distinct == len(words) > 2:
         spaced = pc.any(pc.match_substring(words, " ")).as_py()
