@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import warnings
 from pathlib import Path
 
 import pyarrow as pa
@@ -97,6 +98,8 @@ def test_columns_may_have_other_names(tables):
         (("csbm:phi=3",), ["phi", "3"]),
         (("csbm:fi=1",), ["fi", "phi"]),
         (("texas", "--edges", "e.csv"), ["texas", "not both"]),
+        (("texas", "--weight", "w", "--id", "name"), ["texas", "--id, --weight", "leave them out"]),
+        (("texas", "--column", "a=number", "--on-unknown-id", "drop"), ["--column, --on-unknown-id"]),
         (("--edges", "missing.csv"), ["missing.csv"]),
         (("csbm:n=100,features=4", "--out", "no/such/folder/r.html"), ["no/such/folder"]),
     ],
@@ -138,3 +141,17 @@ def test_diagnose_real_data(data_root):
     assert found["nodes"] == 183
     assert found["node_heterophily"] == pytest.approx(0.913, abs=1e-3)
     assert found["lemma1"]["constant 1/2"]["holds_as_printed"] is False
+
+
+def test_a_note_is_told_once_and_other_warnings_stay(capsys):
+    from gpatcher.cli.common import warnings_as_notes
+    from gpatcher.graph import warn_input
+
+    def odd_twice_and_old():
+        warn_input("odd rows")
+        warn_input("odd rows")
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+
+    with pytest.warns(DeprecationWarning, match="old"), warnings_as_notes():
+        odd_twice_and_old()
+    assert capsys.readouterr().err == "note: odd rows\n"

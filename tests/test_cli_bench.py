@@ -41,6 +41,20 @@ def test_list():
         assert name in done.output
 
 
+@pytest.mark.parametrize(
+    ("command", "work"), [("bench", "gpatcher.bench.jobs.run_jobs"), ("tune", "gpatcher.bench.tuning.run_searches")]
+)
+def test_ctrl_c_says_how_to_go_on(tiny, tmp_path, monkeypatch, command, work):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(work, stop)
+    done = invoke(command, "dial", "--out", tmp_path / "run", "--models", "mlp")
+    assert done.exit_code == 130
+    assert "stopped: finished" in done.output
+    assert "the same command" in done.output
+
+
 def test_bench_then_report(tiny, tmp_path):
     out = tmp_path / "run"
     done = invoke("bench", "dial", "--out", out, "--models", "mlp,gpatcher")

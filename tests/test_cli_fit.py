@@ -203,6 +203,32 @@ def test_new_tables_come_in_pairs_and_with_their_columns(run_here, tmp_path, tab
     assert "'size'" in error
 
 
+def test_a_run_that_fails_leaves_the_one_before_as_it_was(run_here, tmp_path, tables):
+    columns = ("--nodes", "nodes.csv", "--edges", "edges.csv", "--label", "kind")
+    run_here("fit", *columns, "--model", "fast", "--epochs", 1, "--no-compare", "--out", "run")
+    run_here("predict", "run", "--out", "before.csv")
+    lines = (tmp_path / "edges.csv").read_text().splitlines()
+    (tmp_path / "edges.csv").write_text("\n".join(lines[:-1]) + "\n")
+    run_here("fit", *columns, "--model", "fast", "--epochs", 1, "--hidden", "-3", "--out", "run", code=2)
+    run_here("predict", "run", "--out", "after.csv")
+    assert (tmp_path / "after.csv").read_bytes() == (tmp_path / "before.csv").read_bytes()
+
+
+def test_ctrl_c_says_how_to_go_on(run_here, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gpatcher.experiment.run_splits", stop)
+    assert run_here("fit", SOURCE, code=130).stderr == "stopped: the same command with --resume goes on\n"
+
+
+def test_what_is_odd_about_a_well_known_split_is_no_news(run_here, data_root, monkeypatch):
+    monkeypatch.setenv("GPATCHER_DATA", str(data_root))
+    # split 0 of Texas has a class without training nodes
+    done = run_here("fit", "texas", "--extractor", "auto", "--epochs", 2, "--no-compare", "--out", "run")
+    assert done.stderr == ""
+
+
 def test_auto_from_the_command_line(run_here, tmp_path):
     run_here("fit", SOURCE, "--extractor", "auto", "--epochs", 3, "--patch-size", 4, "--out", "run")
     [record] = records(tmp_path / "run")
@@ -242,7 +268,11 @@ def test_the_papers_preset_runs(run_here, tmp_path):
         (("fit", SOURCE, "--device", "nonsense"), ["nonsense"]),
         (("fit", SOURCE, "--dropout", "1.5"), ["dropout", "1.5"]),
         (("fit", SOURCE, "--memory", "0.00001"), ["--memory", "--extractor ppr"]),
+        (("fit", SOURCE, "--on-rare-class", "keep"), ["--on-rare-class", "own splits"]),
+        (("fit", SOURCE, "--weight", "w"), ["--weight", "leave them out"]),
+        (("fit", SOURCE, "--out", "/dev/null/run"), ["/dev/null", "choose another place"]),
         (("predict", "nowhere"), ["nowhere", "no saved model"]),
+        (("predict", "nowhere", "--nodes", "n", "--edges", "e", "--patches", "p"), ["--patches", "new nodes"]),
     ],
     ids=lambda v: "-".join(v[-2:]) if isinstance(v, tuple) else "",
 )

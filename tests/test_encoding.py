@@ -36,6 +36,8 @@ def dense(x):
         ([True, None], "boolean"),
         (["u", "v", "u", "v"], "category"),
         ([date(2020, 1, 1), date(2021, 1, 1)], "date"),
+        (["2020-01-01", None, "2021-05-03 10:30:00"], "date"),
+        (["2020", "2021", "2020"], "category"),
         (["one two", "two three", "six seven"], "text"),
         ([f"word{i} and {i % 500}" for i in range(1000)], "text"),
         ([f"key{i}" for i in range(1000)], "ignore"),
@@ -65,7 +67,39 @@ def standard(values):
 
 
 def test_a_number_missing_at_prediction_only_is_the_mean():
-    assert encode([1, 3], "number", later=[None, 3]).tolist() == [[0], [1]]
+    with pytest.warns(InputWarning, match=r"column 'a': 1 of 2 values are missing, none was .*the mean, 2, stands for"):
+        assert encode([1, 3], "number", later=[None, 3]).tolist() == [[0], [1]]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "instead"),
+    [
+        ([1.5, 2.5], "raw", "0 stands"),
+        ([True, False], "boolean", "share of true, 0.5, stands"),
+        ([date(2020, 1, 1), date(2021, 1, 1)], "date", "zeros stand"),
+        (["u", "v", "u", "v"], "category", "no category stands"),
+        (["u", "v", "u"], "category", "'rare' stands"),
+    ],
+)
+def test_gaps_at_prediction_only_are_told(values, kind, instead):
+    with pytest.warns(InputWarning, match=f"column 'a': 1 of 2 values are missing, none was at fitting; .*{instead}"):
+        encode(values, kind, later=[None, values[0]])
+
+
+@pytest.mark.parametrize(
+    ("values", "later", "unit"),
+    [
+        ([1.0, 3.0], 1e9, "deviations"),
+        ([datetime(2020, 1, 1), datetime(2020, 1, 1, 0, 0, 1)], datetime(2021, 1, 1), "span"),
+    ],
+)
+def test_a_value_out_of_all_proportion_is_cut_off_and_told(values, later, unit):
+    with pytest.warns(
+        InputWarning, match=rf"column 'a': 1 of 3 values lie more than 1,000,000 .*{unit}.* in row 1 \(.*"
+    ):
+        x = encode(values, later=[values[0], later, values[1]])
+    assert x[1, 0] == 1e6
+    np.testing.assert_array_equal(x[[0, 2]], encode(values))
 
 
 def test_booleans():
@@ -84,7 +118,7 @@ def test_dates():
     monday = encode([date(2024, 1, 1), date(2024, 1, 8), date(2024, 1, 9)])
     np.testing.assert_allclose(monday[0, 3:5], monday[1, 3:5], atol=1e-6)
     assert not np.allclose(monday[0, 3:5], monday[2, 3:5], atol=0.1)
-    assert encode([date(2020, 1, 1), date(2020, 1, 5)], later=["2020-01-05", None])[:, 0].tolist() == [1, 0]
+    assert encode([date(2020, 1, 1), date(2020, 1, 5)], later=["2020-01-05", "2020-01-01"])[:, 0].tolist() == [1, 0]
     assert encode([date(1066, 10, 14), date(2999, 1, 1)])[:, 0].tolist() == [0, 1]
 
 
@@ -99,7 +133,9 @@ def test_categories():
         [0, 0, 0, 1],  # missing
         [1, 0, 0, 0],
     ]
-    assert encode(values, later=["new", "", "v"]).tolist() == [[0, 0, 1, 0], [0, 0, 0, 1], [0, 1, 0, 0]]
+    with pytest.warns(InputWarning, match=r"column 'a': 1 values are new and count as rare: 'new' \(1\)"):
+        later = encode(values, later=["new", "", "v", "w"]).tolist()
+    assert later == [[0, 0, 1, 0], [0, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 0]]
 
 
 def test_a_new_category_where_none_was_rare():

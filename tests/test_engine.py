@@ -1,7 +1,6 @@
 """Engines: the same results whoever does the work, and what happens when a worker, or the user, ends it."""
 
 import json
-import shutil
 import socket
 import subprocess
 import sys
@@ -128,18 +127,6 @@ def test_an_address_where_nobody_answers_is_named():
 
 
 # ------------------------------------------------------------------------------------------ a real cluster
-
-
-@pytest.fixture(scope="module")
-def loopback_only():
-    """A command prefix that runs in a network of its own: Ray listens on every interface that there is."""
-    pytest.importorskip("ray")
-    if not (shutil.which("unshare") and shutil.which("ip")):
-        pytest.skip("unshare or ip is not installed: no network namespace for a cluster")
-    prefix = ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
-    if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("network namespaces are not permitted here")
-    return prefix
 
 
 def test_a_killed_worker_node_leaves_no_trace_in_the_table(loopback_only, tmp_path):

@@ -614,6 +614,7 @@ def test_products_of_missing_candidates_are_zero():
         ({"c": 1.0}, "got 1.0"),
         ({"c": 1.5, "method": "heterophily-aware"}, "1.5"),
         ({"c": 1.5, "method": "polynomial"}, "1.5"),
+        ({"method": "polynomial", "memory": 1}, "take method='ppr', or train the filter without eigenvectors"),
         ({"eps": 0.0}, "eps.*got 0"),
         ({"eps": 2.0}, "eps.*got 2.0"),
         ({"K": 0, "method": "heat"}, "got 0"),

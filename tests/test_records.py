@@ -122,4 +122,4 @@ def test_summary_is_scipys(values):
 def test_summary_of_one_run():
     found = summarise([0.75])
     assert (found.count, found.mean, found.std, found.low, found.high) == (1, 0.75, 0.0, 0.75, 0.75)
-    assert str(found) == "75.0 ± 0.0"
+    assert str(found) == "75.0, one run"

@@ -12,6 +12,8 @@ from gpatcher.estimator import GPatcherClassifier
 from gpatcher.experiment import train_rivals
 from gpatcher.graph import Graph, InputError, Split
 from gpatcher.heterophily import heterophily
+from gpatcher.metrics import measure_all
+from gpatcher.report.run import write_run
 from gpatcher.review import judged_nodes, review
 
 QUICK = {"extractor": "ppr", "patch_size": 4, "hidden": 8, "mixer_hidden": 4, "epochs": 12}
@@ -38,7 +40,8 @@ def test_figures_are_those_of_the_test_nodes(graph, fitted, found):
     assert found.part == "test"
     assert found.accuracy == fitted.score() == (y == predicted).mean()
     recalls = [(predicted[y == c] == c).mean() for c in (0, 1)]
-    assert found.balanced_accuracy == pytest.approx(np.mean(recalls))
+    assert found.metrics == measure_all(y, fitted.predict_proba(nodes=test))
+    assert found.metrics["balanced_accuracy"] == pytest.approx(np.mean(recalls))
     np.testing.assert_allclose(found.per_class.recall, recalls)
     for a in (0, 1):
         for b in (0, 1):
@@ -107,12 +110,21 @@ def test_without_labelled_test_nodes_validation_is_judged(graph):
         judged_nodes(model, replace(hidden, y=y))
 
 
-def test_a_large_graph_is_looked_at_in_part(graph, fitted, monkeypatch):
-    monkeypatch.setattr(module, "LARGE", 100)
-    found = review(fitted, graph)
-    assert found.diagnosis.spectral is None
-    assert any("200 nodes" in line for line in found.left_out)
-    assert len(found.explanations) == 40
+@pytest.mark.parametrize("bound", ["LARGE", "MANY"])
+def test_the_page_of_a_large_graph_reads_no_edges(graph, fitted, monkeypatch, tmp_path, bound):
+    monkeypatch.setattr(module, bound, 100)
+    fitted.save(tmp_path)
+    model = GPatcherClassifier.load(tmp_path, graph)
+    # whatever looks at an edge now fails
+    monkeypatch.setattr(Graph, "undirected", lambda self: pytest.fail("the edges are read"))
+    monkeypatch.setattr(module, "heterophily", lambda graph: pytest.fail("the edges are read"))
+    found = review(model, graph)
+    assert (found.diagnosis, found.by_heterophily, found.by_degree, found.explanations) == (None, None, None, [])
+    assert any("200 nodes" in line and "gpatcher diagnose" in line for line in found.left_out)
+    text = write_run(found, tmp_path / "r.html").read_text()
+    assert "does not read the edges" in text
+    for heading in ("What the graph looks like", "Accuracy by degree", "Single nodes"):
+        assert heading not in text
 
 
 def test_a_class_without_test_nodes_and_a_graph_without_edges():

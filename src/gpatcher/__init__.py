@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpatcher.data import load_dataset, load_graph, read_tables
+    from gpatcher.data import load_dataset, load_graph, open_graph, read_tables, save_graph, store_tables
     from gpatcher.diagnosis import Diagnosis, diagnose
     from gpatcher.estimator import GPatcherClassifier
     from gpatcher.explain import Explanation
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gpatcher.model import FixedPatches, GPatcher, PatchMixer
     from gpatcher.newcomers import Newcomers
     from gpatcher.patches import Patches, SpectralPatches, extract_patches
+    from gpatcher.table import PatchTable, write_patches
     from gpatcher.tabular import TableClassifier
     from gpatcher.transforms import AddPatches
 
@@ -31,6 +32,7 @@ _HOME = {
     "InputWarning": "gpatcher.graph",
     "Newcomers": "gpatcher.newcomers",
     "PatchMixer": "gpatcher.model",
+    "PatchTable": "gpatcher.table",
     "Patches": "gpatcher.patches",
     "SpectralPatches": "gpatcher.patches",
     "Split": "gpatcher.graph",
@@ -40,7 +42,11 @@ _HOME = {
     "extract_patches": "gpatcher.patches",
     "load_dataset": "gpatcher.data",
     "load_graph": "gpatcher.data",
+    "open_graph": "gpatcher.data",
     "read_tables": "gpatcher.data",
+    "save_graph": "gpatcher.data",
+    "store_tables": "gpatcher.data",
+    "write_patches": "gpatcher.table",
 }
 
 __all__ = [
@@ -55,6 +61,7 @@ __all__ = [
     "InputWarning",
     "Newcomers",
     "PatchMixer",
+    "PatchTable",
     "Patches",
     "SpectralPatches",
     "Split",
@@ -64,7 +71,11 @@ __all__ = [
     "extract_patches",
     "load_dataset",
     "load_graph",
+    "open_graph",
     "read_tables",
+    "save_graph",
+    "store_tables",
+    "write_patches",
 ]
 __version__ = "0.1.0"
 

@@ -28,13 +28,16 @@ from gpatcher.graph import Features, FloatArray, InputError, IntArray, some, war
 
 # called with column, wrong rows, values, what is wrong, the way out; raises an error that names the place
 Refuse: TypeAlias = Callable[[str, npt.NDArray[np.bool_], Any, str, str], None]
+# called with what is to be known about some values of a column
+Say: TypeAlias = Callable[[str], None]
 
 CATEGORIES = 64  # most categories of a column that get a feature each
 TEXT_WIDTH = 1024  # features that the words of a text column are hashed into
-_FORMAT, _FORMAT_VERSION = "gpatcher-encoder", 1
+_FORMAT, _FORMAT_VERSION = "gpatcher-encoder", 2
 _SAMPLE = 1 << 14  # values that the kind of a column of text is judged by
 _SPARSE = 0.25  # with a smaller share of non-zeros the features are a sparse matrix, as in gpatcher.features
 _DAY = 86_400.0
+_FAR = 1e6  # deviations or spans beyond which a value is cut off
 _WORD = re.compile(r"\b\w\w+\b")  # as scikit-learn's vectorizers have it
 _TRUTH = {"true": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, "no": 0.0, "0": 0.0}
 
@@ -182,6 +185,26 @@ def _combined(values: Any) -> Any:
 # ------------------------------------------------------------------------------------------ one class per kind
 
 
+def _say_missing(say: Say, missing: npt.NDArray[np.bool_], flag: bool, instead: str) -> None:
+    """Tell of gaps in a column that had none at fitting, so that no feature says where they are."""
+    if missing.any() and not flag:
+        say(f"{missing.sum()} of {missing.size} values are missing, none was at fitting; {instead}")
+
+
+def _cut_off(say: Say, places: FloatArray, values: Any, unit: str) -> FloatArray:
+    """Return places with those cut off that would become infinite or drown all else."""
+    with np.errstate(invalid="ignore"):
+        far = np.flatnonzero(np.abs(places) > _FAR)
+    if far.size:
+        first = int(far[0])
+        say(
+            f"{far.size} of {places.size} values lie more than {_FAR:,.0f} {unit} from the fitted ones and are cut off "
+            f"there, the first in row {first} ({values[first].as_py()!r}); see whether they are right"
+        )
+    cut: FloatArray = np.clip(places, -_FAR, _FAR)
+    return cut
+
+
 @dataclass(frozen=True)
 class _Number:
     """A number, standardised by the mean and deviation it was fitted with; the mean where it is missing."""
@@ -204,13 +227,12 @@ class _Number:
     def names(self) -> list[str]:
         return [self.column] + ([f"{self.column}: missing"] if self.flag else [])
 
-    def columns(self, values: Any, refuse: Refuse) -> list[FloatArray]:
+    def columns(self, values: Any, refuse: Refuse, say: Say) -> list[FloatArray]:
         numbers = to_numbers(self.column, values, refuse)
         missing = np.isnan(numbers)
+        _say_missing(say, missing, self.flag, f"the mean, {self.mean:.6g}, stands for them")
         if self.scale:
-            numbers = (numbers - self.mean) * (1 / self.scale)
-            # a value far from all fitted ones must not become infinite
-            np.clip(numbers, -1e6, 1e6, out=numbers)
+            numbers = _cut_off(say, (numbers - self.mean) * (1 / self.scale), values, "deviations")
         else:
             numbers = np.zeros_like(numbers)
         numbers[missing] = 0.0
@@ -223,9 +245,10 @@ class _Raw(_Number):
 
     kind: ClassVar[str] = "raw"
 
-    def columns(self, values: Any, refuse: Refuse) -> list[FloatArray]:
+    def columns(self, values: Any, refuse: Refuse, say: Say) -> list[FloatArray]:
         numbers = to_numbers(self.column, values, refuse)
         missing = np.isnan(numbers)
+        _say_missing(say, missing, self.flag, "0 stands for them")
         return [np.where(missing, 0.0, numbers)] + ([missing.astype(np.float32)] if self.flag else [])
 
 
@@ -247,9 +270,10 @@ class _Boolean:
     def names(self) -> list[str]:
         return [self.column] + ([f"{self.column}: missing"] if self.flag else [])
 
-    def columns(self, values: Any, refuse: Refuse) -> list[FloatArray]:
+    def columns(self, values: Any, refuse: Refuse, say: Say) -> list[FloatArray]:
         truth = _to_truth(self.column, values, refuse)
         missing = np.isnan(truth)
+        _say_missing(say, missing, self.flag, f"the fitted share of true, {self.share:.2g}, stands for them")
         return [np.where(missing, self.share, truth)] + ([missing.astype(np.float32)] if self.flag else [])
 
 
@@ -278,9 +302,10 @@ class _Date:
         turns = [f"{self.column}: {part} of {name}" for name in circles for part in ("sine", "cosine")]
         return [self.column, *turns] + ([f"{self.column}: missing"] if self.flag else [])
 
-    def columns(self, values: Any, refuse: Refuse) -> list[FloatArray]:
+    def columns(self, values: Any, refuse: Refuse, say: Say) -> list[FloatArray]:
         seconds = to_seconds(self.column, values, refuse)
         missing = np.isnan(seconds)
+        _say_missing(say, missing, self.flag, "zeros stand for them")
         seconds = np.where(missing, self.low, seconds)
         place = (seconds - self.low) / ((self.high - self.low) or 1.0)
         days = seconds.astype("datetime64[s]").astype("datetime64[D]")
@@ -288,7 +313,7 @@ class _Date:
         turns = [(days - year).astype(np.float32) / 365.25, (seconds / _DAY % 7 / 7).astype(np.float32)]
         if self.hours:
             turns.append((seconds % _DAY / _DAY).astype(np.float32))
-        parts = [np.clip(place, -1e6, 1e6)]
+        parts = [_cut_off(say, place, values, "times the fitted span")]
         for turn in turns:
             angle = turn * np.float32(2 * np.pi)
             parts += [np.sin(angle), np.cos(angle)]
@@ -308,7 +333,7 @@ class _Category:
     kind: ClassVar[str] = "category"
     column: str
     values: list[str]
-    rare: bool
+    rare: list[str]
     flag: bool
 
     @classmethod
@@ -317,24 +342,32 @@ class _Category:
         counts = np.bincount(code[code >= 0], minlength=len(words)).tolist()
         found = sorted((-count, word) for word, count in zip(words, counts, strict=True) if count)
         kept = [word for count, word in found if count < -1][:CATEGORIES]
-        return cls(column, kept, 0 < len(kept) < len(found), bool((code < 0).any()))
+        rare = sorted({word for _, word in found}.difference(kept)) if kept else []
+        return cls(column, kept, rare, bool((code < 0).any()))
 
     def names(self) -> list[str]:
-        rest = [f"{self.column}: {rest}" for rest, there in (("rare", self.rare), ("missing", self.flag)) if there]
+        rest = [
+            f"{self.column}: {rest}" for rest, there in (("rare", bool(self.rare)), ("missing", self.flag)) if there
+        ]
         return [f"{self.column} = {value}" for value in self.values] + rest
 
-    def codes(self, values: Any) -> tuple[IntArray, Counter[str]]:
-        """Return the feature of each row, -1 where it has none, and the values that are new with their counts."""
+    def codes(self, values: Any, say: Say) -> IntArray:
+        """Return the feature of each row, -1 where it has none."""
         words, code = _coded(self.column, values)
         place = {value: j for j, value in enumerate(self.values)}
         rare = len(place) if self.rare else -1
-        missing = len(place) + self.rare if self.flag else rare
+        missing = len(place) + bool(self.rare) if self.flag else rare
         table = np.array([*(place.get(word, rare) for word in words), missing], np.int32)
-        new: Counter[str] = Counter()
-        if not self.rare and any(word not in place for word in words):
+        instead = "'rare' stands for them" if self.rare else "no category stands for them"
+        _say_missing(say, code < 0, self.flag, instead)
+        seen = place.keys() | set(self.rare)
+        if not seen.issuperset(words):
             counts = np.bincount(code[code >= 0], minlength=len(words)).tolist()
-            new = Counter({w: c for w, c in zip(words, counts, strict=True) if c and w not in place})
-        return table[code], new
+            new = Counter({w: c for w, c in zip(words, counts, strict=True) if c and w not in seen})
+            if new:
+                shown = some(f"{value!r} ({count})" for value, count in new.most_common())
+                say(f"{len(new)} values are new and count as {'rare' if self.rare else 'no category'}: {shown}")
+        return table[code]
 
 
 @dataclass(frozen=True)
@@ -408,6 +441,9 @@ def find_kind(values: Any) -> tuple[str, str]:
     words = words.drop_null()
     if not len(words):
         return "ignore", "empty"
+    with suppress(pa.ArrowInvalid):
+        pc.utf8_trim_whitespace(words).cast(pa.timestamp("us"))
+        return "date", ""
     distinct = pc.count_distinct(words).as_py()
     if distinct == len(words) > 2:
         spaced = pc.any(pc.match_substring(words, " ")).as_py()
@@ -495,7 +531,8 @@ class TableEncoder:
     def transform(self, columns: Mapping[str, Any], refuse: Refuse | None = None) -> Features:
         """Return the features of the rows, float32, shape (rows, width): dense or CSR as the encoder was fitted.
 
-        Values that were not there at fitting are said in a warning; a column that is not there is an error.
+        Values unlike those at fitting (new categories, gaps where there were none, numbers out of all proportion) are
+        told in a warning, with their number; a column that is not there is an error.
         """
         refuse = refuse or _refuse
         lost = [coder.column for coder in self.coders if coder.column not in columns]
@@ -513,14 +550,19 @@ class TableEncoder:
         categories = groups.get(_Category, [])
         texts = groups.get(_Text, [])
         values = np.empty((n, width), np.float32)
+        # a list for each column: they are filled on threads, and told in the order of the columns
+        told: dict[str, list[str]] = {coder.column: [] for coder in self.coders}
         jobs: list[Callable[[], Any]] = []
         at = 0
         for coder in dense:
-            jobs.append(partial(_fill, coder, columns[coder.column], refuse, values, at))
+            jobs.append(partial(_fill, coder, columns[coder.column], refuse, told[coder.column].append, values, at))
             at += len(coder.names())
-        jobs += [partial(coder.codes, columns[coder.column]) for coder in categories]
+        jobs += [partial(coder.codes, columns[coder.column], told[coder.column].append) for coder in categories]
         jobs += [partial(coder.hashed, columns[coder.column]) for coder in texts]
         done = _on_threads(lambda job: job(), jobs)[len(dense) :]
+        for column, notes in told.items():
+            for note in notes:
+                warn_input(f"column {column!r}: {note}")
         if not categories and not texts:
             return values
 
@@ -534,10 +576,7 @@ class TableEncoder:
         indices, data = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
         kernels.append_columns(values, cursor, indices, data)
         offset = width
-        for coder, (code, new) in zip(categories, done, strict=False):
-            if new:
-                shown = some(f"{value!r} ({count})" for value, count in new.most_common())
-                warn_input(f"column {coder.column!r}: {len(new)} values are new and count as no category: {shown}")
+        for coder, code in zip(categories, done, strict=False):
             kernels.append_category(code, offset, cursor, indices, data)
             offset += len(coder.names())
         for coder, hashed in zip(texts, done[len(categories) :], strict=True):
@@ -572,8 +611,8 @@ class TableEncoder:
             found = json.loads(path.read_text(encoding="utf-8"))
             if found["format"] != _FORMAT:
                 raise ValueError("another format")
-            if found["format_version"] > _FORMAT_VERSION:
-                raise ValueError(f"format version {found['format_version']}; install a newer gpatcher")
+            if found["format_version"] != _FORMAT_VERSION:
+                raise ValueError(f"format version {found['format_version']}, this gpatcher reads {_FORMAT_VERSION}")
             coders = []
             for about in found["columns"]:
                 coder = _CODERS[about.pop("kind")]
@@ -591,8 +630,8 @@ def _on_threads(work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
         return list(pool.map(work, items))
 
 
-def _fill(coder: Any, values: Any, refuse: Refuse, data: FloatArray, at: int) -> None:
-    for j, part in enumerate(coder.columns(values, refuse)):
+def _fill(coder: Any, values: Any, refuse: Refuse, say: Say, data: FloatArray, at: int) -> None:
+    for j, part in enumerate(coder.columns(values, refuse, say)):
         data[:, at + j] = part
 
 

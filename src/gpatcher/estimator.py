@@ -329,7 +329,8 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _choose(self, graph: Graph, split: Split | int | None) -> Split:
         if isinstance(split, Split):
-            graph.with_splits([split])  # checks it
+            if not any(split is own for own in graph.splits):
+                graph.with_splits([split])  # checks it
             return split
         if split is None and not graph.splits:
             return stratified_split(graph.labels(), 0.6, 0.2, self.seed)

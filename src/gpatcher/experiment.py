@@ -23,7 +23,7 @@ from gpatcher.metrics import measure_all
 from gpatcher.newcomers import Newcomers
 from gpatcher.records import Record, append_record, config_hash, peak_rss_mb, read_records, versions
 from gpatcher.report.run import write_run
-from gpatcher.review import LARGE, Rival, judged_nodes, review
+from gpatcher.review import Rival, is_large, judged_nodes, review
 from gpatcher.training import TrainConfig, fit, predict_logits
 
 _ROWS = 1 << 16  # predictions made and written at a time
@@ -39,6 +39,7 @@ def run_splits(
     seed: int = 0,
     device: str = "cpu",
     origin: dict[str, Any] | None = None,
+    keep: Callable[[], None] | None = None,
     patches: Path | None = None,
     engine: RayEngine | None = None,
     workers: int | None = None,
@@ -54,6 +55,9 @@ def run_splits(
     ----------
     parameters : of `GPatcherClassifier`
     out : folder for records.jsonl, model.json, model.safetensors and report.html, the page of the kept model
+    origin : where the graph came from, kept with the model
+    keep : called before the first model is saved: what else belongs into the folder; until then an earlier run in it
+        stays as it was
     compare : train MLP and GCN on the split of the kept model, for the page
     patches, engine, workers : see `GPatcherClassifier.fit`
     resume : skip runs that are in records.jsonl with the same configuration, and go on from a checkpoint
@@ -137,6 +141,9 @@ def run_splits(
         # the model first: a run that is on record is not made again
         if result.val_accuracy > best:
             best = result.val_accuracy
+            if keep is not None:
+                keep()
+                keep = None
             classifier.save(out, source=origin)
             kept = copy.copy(classifier)  # fitting anew gives the classifier a new model, and leaves this one its own
         append_record(path, record)
@@ -175,8 +182,8 @@ def write_report(
     rivals: list[Rival] = []
     if not compare:
         left_out.append("MLP and GCN were not trained (--no-compare).")
-    elif graph.n > LARGE:
-        left_out.append(f"MLP and GCN are not trained beside it on more than {LARGE:,} nodes.")
+    elif is_large(graph):
+        left_out.append("MLP and GCN are not trained beside it on a graph of this size.")
     else:
         rivals = train_rivals(classifier, graph, stage)
     if stage is not None:

@@ -130,10 +130,13 @@ def _examples(classifier: GPatcherClassifier) -> tuple[Tensor, Tensor, Tensor]:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Keep the exporter's talk about its own progress away from the user."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    levels = {
+        logging.getLogger(name): logging.getLogger(name).level for name in ("torch.onnx", "onnxscript", "onnx_ir")
+    }
+    for logger in levels:
+        logger.setLevel(logging.ERROR)
     with warnings.catch_warnings(), contextlib.redirect_stdout(None):
         warnings.simplefilter("ignore")
         yield
-    logger.setLevel(level)
+    for logger, level in levels.items():
+        logger.setLevel(level)

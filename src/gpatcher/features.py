@@ -174,7 +174,9 @@ def node_features(
         raise InputError(f"there is no normalisation {normalise!r}; there are {', '.join(NORMS)}")
     x = graph.x
     if x is None and not structure:
-        raise InputError(f"{graph.name} has no features; let the adjacency rows serve as such (structure=True)")
+        raise InputError(
+            f"{graph.name} has no features; let the adjacency rows serve as such (structure=True, --structure)"
+        )
     if isinstance(x, np.memmap) and not structure:
         if mass:
             raise InputError("mass would copy memory-mapped features whole; leave it out, or pass them in memory")

@@ -229,7 +229,7 @@ def merge_directions(
 
 @_jit
 def sum_rows(indptr: Array, weights: Array, out: Array) -> None:
-    """Add to ``out[v]`` the weights of v's row."""
+    """Add to ``out[v]`` the weights of v's row, one after the other."""
     for v in range(indptr.size - 1):
         for e in range(indptr[v], indptr[v + 1]):
             out[v] += weights[e]
@@ -307,14 +307,6 @@ def scale_both_sides(indptr: Array, indices: Array, data: Array, scale: Array) -
     for v in range(indptr.size - 1):
         for e in range(indptr[v], indptr[v + 1]):
             data[e] *= scale[v] * scale[indices[e]]
-
-
-@_jit
-def add_rows(indptr: Array, data: Array, sums: Array) -> None:
-    """Add to ``sums[v]`` the entries of row v, one after the other."""
-    for v in range(indptr.size - 1):
-        for e in range(indptr[v], indptr[v + 1]):
-            sums[v] += data[e]
 
 
 @_jit

@@ -163,7 +163,7 @@ class Newcomers:
         # in the order of the row, from what the old ones have: the very sum that the whole graph would give
         degree = np.zeros(len(self.rows))
         degree[~new] = walk[3][self.rows[~new]]
-        kernels.add_rows(matrix.indptr, matrix.data, degree)
+        kernels.sum_rows(matrix.indptr, matrix.data, degree)
         return self.rows, matrix.indptr.astype(np.int64), indices, weights, degree
 
     def patches(self, size: int, c: float, eps: float, self_loops: bool = False) -> Patches:

@@ -19,7 +19,7 @@ from gpatcher import kernels
 from gpatcher.engine import LocalEngine
 from gpatcher.filters import Adaptive, Bandpass, Heat, LearnableFilter, Polynomial, Shared, response
 from gpatcher.graph import FloatArray, Graph, InputError, IntArray, some
-from gpatcher.spectrum import Spectrum, cache_folder, eigenpairs
+from gpatcher.spectrum import Spectrum, cache_folder, eigenpairs, is_affordable
 
 _REACHED = 1e-6  # a score below this share of the row's largest is rounding: the node is not reached
 _BLOCK = 1024  # rows of R made at a time
@@ -414,6 +414,12 @@ def extract_patches(
     """
     if check_extractor(method) == "ppr":
         return push_patches(graph, size, c, eps, self_loops)
+    if method == "polynomial" and not is_affordable(graph.n, memory):
+        raise InputError(
+            f"eigenvectors of {graph.n:,} nodes take more than the memory or ten minutes; before training, a "
+            f"polynomial filter ranks as personalised PageRank with c={c}: take method='ppr', or train the "
+            "filter without eigenvectors by GPatcherClassifier(extractor='polynomial')"
+        )
     spectrum = graph_spectrum(graph, self_loops, memory)
     kind = LEARNABLE[method](K, c, "none") if method in LEARNABLE else FIXED[method](K)
     return spectral_patches(spectrum, response(kind, spectrum.values), size)

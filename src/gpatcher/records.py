@@ -92,8 +92,10 @@ class Summary:
     high: float
 
     def __str__(self) -> str:
-        text = f"{100 * self.mean:.1f} ± {100 * self.std:.1f}"
-        return text if self.count < 2 else f"{text}, 95 % interval {100 * self.low:.1f} to {100 * self.high:.1f}"
+        if self.count < 2:
+            return f"{100 * self.mean:.1f}, one run"
+        interval = f"95 % interval {100 * self.low:.1f} to {100 * self.high:.1f}"
+        return f"{100 * self.mean:.1f} ± {100 * self.std:.1f}, {interval}"
 
 
 def summarise(values: Sequence[float]) -> Summary:

@@ -14,10 +14,12 @@ from gpatcher.estimator import FilterResponse, GPatcherClassifier
 from gpatcher.explain import Explanation
 from gpatcher.graph import FloatArray, Graph, InputError, IntArray
 from gpatcher.heterophily import heterophily
+from gpatcher.metrics import measure_all
 
-LARGE = 200_000  # beyond so many nodes, what costs too much is left out
+# beyond so many nodes or stored edges, what costs too much is left out, and edges are not read at all
+LARGE, MANY = 200_000, 20_000_000
 LEVELS = (0.8, 0.9, 0.95)  # of the conformal sets
-_MOST_WRONG, _MOST_NODES, _MOST_LARGE = 150, 200, 40  # nodes in the explorer
+_MOST_WRONG, _MOST_NODES = 150, 200  # nodes in the explorer
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,17 +68,20 @@ class Review:
     name, model, extractor, patch_size, structure, parameters : of graph and model
     part : the judged nodes: test, or validation where no test node has a label
     split_sizes : nodes in train, validation and test
-    accuracy, balanced_accuracy, macro_f1, val_accuracy : of the judged nodes, the last of validation
+    metrics : of the judged nodes, as `gpatcher.metrics.measure_all` names them; None where one is not defined
+    val_accuracy : of validation
     classes, per_class, confusion : by class; rows of the confusion are true classes
     before, after : reliability of the raw and of the calibrated probabilities on the judged nodes
     calibration : what the validation nodes taught
     coverage : level, share of sets that hold the label, mean size
-    by_heterophily, by_degree : accuracy within groups; the first is None where no judged node has a labelled neighbour
+    by_heterophily, by_degree : accuracy within groups; the first is None where no judged node has a labelled
+        neighbour, both are for a large graph
     rivals : other models on the same split
     response : of the filter, before and after training
     history, best_epoch, seconds : of the training; empty for a model that was loaded
     explanations, wrong, wrong_shown : nodes for the explorer; wrongly predicted nodes in all, and of those explained
-    diagnosis : of the graph
+    nodes : of the graph
+    diagnosis : of the graph, None for a large one
     left_out : what was not done, and why
     """
 
@@ -88,9 +93,7 @@ class Review:
     parameters: int
     part: str
     split_sizes: tuple[int, int, int]
-    accuracy: float
-    balanced_accuracy: float
-    macro_f1: float
+    metrics: dict[str, float | None]
     val_accuracy: float
     classes: tuple[str, ...]
     per_class: PerClass
@@ -100,7 +103,7 @@ class Review:
     calibration: Calibration
     coverage: list[tuple[float, float, float]]
     by_heterophily: Groups | None
-    by_degree: Groups
+    by_degree: Groups | None
     rivals: Sequence[Rival]
     response: FilterResponse
     history: list[dict[str, float]]
@@ -109,8 +112,19 @@ class Review:
     explanations: list[Explanation]
     wrong: int
     wrong_shown: int
-    diagnosis: Diagnosis
+    nodes: int
+    diagnosis: Diagnosis | None
     left_out: list[str]
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the judged nodes that were predicted right."""
+        return float(self.metrics["accuracy"] or 0.0)
+
+
+def is_large(graph: Graph) -> bool:
+    """Whether a page on this graph leaves out what needs all its edges, so that a bound on memory is kept."""
+    return graph.n > LARGE or graph.stored_edges > MANY
 
 
 def judged_nodes(classifier: GPatcherClassifier, graph: Graph) -> tuple[str, IntArray]:
@@ -139,16 +153,26 @@ def review(
     logits = classifier.decision_function(graph, ids)
     predicted = logits.argmax(1)
     found = precision_recall_fscore_support(y, predicted, labels=range(len(names)), zero_division=0)
-    there = found[3] > 0
     model = "Fast-GPatcher" if classifier.extractor == "ppr" else "GPatcher"
     everyone = {model: predicted, **{rival.name: rival.predicted for rival in rivals}}
     notes = list(left_out)
-    large = graph.n > LARGE
+    probability = classifier.calibration_.probability(logits)
+    large = is_large(graph)
+    by_heterophily = by_degree = None
+    explanations: list[Explanation] = []
+    wrong = wrong_shown = 0
     if large:
-        notes.append(f"With {graph.n:,} nodes the frequencies of the graph are not measured.")
-    both = graph.undirected()
-    known = heterophily(graph).node[ids]
-    shown, wrong, wrong_shown = _sample(classifier, graph, _MOST_LARGE if large else _MOST_NODES)
+        notes.append(
+            f"With {graph.n:,} nodes and {graph.stored_edges:,} stored edges the page does not read the edges: the "
+            "diagnosis, accuracy by heterophily and by degree, and single nodes are left out. For these: gpatcher "
+            "diagnose, gpatcher explain."
+        )
+    else:
+        by_heterophily = _by_heterophily(heterophily(graph).node[ids], y, everyone)
+        by_degree = _by_degree(np.diff(graph.undirected().indptr)[ids], y, everyone)
+        if len(names) > 1:
+            shown, wrong, wrong_shown = _sample(classifier, graph, _MOST_NODES)
+            explanations = classifier.explain_nodes(shown, graph)
     coverage = []
     for level in LEVELS:
         inside = classifier.calibration_.sets(logits, level)
@@ -163,28 +187,27 @@ def review(
         parameters=sum(p.numel() for p in classifier.model_.parameters()),
         part=part,
         split_sizes=classifier.split_.sizes,
-        accuracy=float((predicted == y).mean()),
-        balanced_accuracy=float(found[1][there].mean()),
-        macro_f1=float(found[2][there].mean()),
+        metrics=measure_all(y, probability),
         val_accuracy=classifier.score(graph, classifier.split_.val),
         classes=names,
         per_class=PerClass(*found),
         confusion=confusion_matrix(y, predicted, labels=range(len(names))),
         before=reliability(classifier.predict_proba(graph, ids, calibrated=False), y),
-        after=reliability(classifier.calibration_.probability(logits), y),
+        after=reliability(probability, y),
         calibration=classifier.calibration_,
         coverage=coverage,
-        by_heterophily=_by_heterophily(known, y, everyone),
-        by_degree=_by_degree(np.diff(both.indptr)[ids], y, everyone),
+        by_heterophily=by_heterophily,
+        by_degree=by_degree,
         rivals=rivals,
         response=classifier.filter_response(),
         history=result.history if result is not None else [],
         best_epoch=result.best_epoch if result is not None else 0,
         seconds=result.seconds if result is not None else None,
-        explanations=classifier.explain_nodes(shown, graph) if len(names) > 1 else [],
+        explanations=explanations,
         wrong=wrong,
         wrong_shown=wrong_shown,
-        diagnosis=diagnose(graph, spectral=not large),
+        nodes=graph.n,
+        diagnosis=None if large else diagnose(graph),
         left_out=notes,
     )
 
@@ -198,7 +221,7 @@ def _sample(classifier: GPatcherClassifier, graph: Graph, most: int) -> tuple[In
     guess = classifier.decision_function(graph, held).argmax(1)
     wrong = held[guess != y[held]]
     first = wrong[: min(_MOST_WRONG, most * 3 // 4)]
-    rest = np.setdiff1d(np.arange(graph.n), first) if graph.n <= LARGE else np.setdiff1d(held, first)
+    rest = np.setdiff1d(np.arange(graph.n), first)
     others = rng.choice(rest, min(rest.size, most - first.size), replace=False)
     return np.concatenate([first, np.sort(others)]), int(wrong.size), int(first.size)
 

@@ -238,7 +238,7 @@ def test_repeated_edges_are_counted(write):
         ("id,label\n", r"nodes.csv has the columns id, label but no rows"),
         ("id;label,f\na;x,2\n", r"no column 'id'; its columns are separated by semicolons: pass delimiter=';'"),
         ("ID,label\na,x\n", r"no column 'id'; did you mean id='ID' \(--id\)\? The columns are: ID, label"),
-        ("node,label\na,x\n", r"no column 'id'; name it with id=... .--id. The columns are: node, label"),
+        ("node,label\na,x\n", r"no column 'id'; name it with id=... .--id.. The columns are: node, label"),
         ("id,id\na,x\n", r"1 column names appear more than once: id"),
         ("id,label\na,x\nb\n", r"nodes.csv cannot be read: .*#3.*Expected 2 columns, got 1"),
         ("id,label\na,x\nb,y\na,x\nc,x\na,y\n", r"1 ids .*more than once, the first 'a' on line 2, line 4, line 6;"),
@@ -284,7 +284,7 @@ def test_bad_edges(write, text, message):
         ((1, -2), r"1 of 2 values in column 'w' .*not positive.*line 3 \(-2\)"),
         ((0, 1), r"line 2 \(0\)"),
         (("", 1), "missing, .* line 2;"),
-        (("x", 1), "column 'w' holds string, not numbers"),
+        (("x", 1), r"1 of 2 values in column 'w' are no numbers, the first on line 2 \('x'\)"),
     ],
 )
 def test_bad_weights(write, weights, message):

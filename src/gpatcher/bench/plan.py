@@ -125,8 +125,8 @@ def load_preset(name: str) -> Preset:
     names = preset_names()
     if name not in names:
         close = difflib.get_close_matches(name, names)
-        meant = f"did you mean {' or '.join(close)}? " if close else ""
-        raise InputError(f"there is no preset {name!r}; {meant}There are {', '.join(names)}")
+        meant = f"did you mean {' or '.join(close)}? There" if close else "there"
+        raise InputError(f"there is no preset {name!r}; {meant} are {', '.join(names)}")
     preset: Preset = import_module(f"gpatcher.bench.presets.{name}").PRESET
     return preset
 

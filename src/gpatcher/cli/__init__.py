@@ -37,6 +37,12 @@ def main() -> None:
             raise
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)
+    except OSError as error:
+        # a place that cannot be read or written: the user's to mend, and the path tells where
+        if error.filename is None:
+            raise
+        typer.echo(f"error: {error.filename}: {error.strerror}; choose another place or make room there", err=True)
+        sys.exit(2)
 
 
 def _version(value: bool) -> None:

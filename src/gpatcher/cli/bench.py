@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpatcher.cli.common import Root, console, warnings_as_notes
+from gpatcher.cli.common import Root, console, stoppable, warnings_as_notes
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -86,7 +86,8 @@ def bench(
 
     given_up = 0 if retry else len(pending(planned, folder, retry=True)) - len(left)
     board = Board(planned, [job for job, _ in left], jobs, given_up)
-    with Live(board.table(), console=screen, refresh_per_second=4, get_renderable=board.table):
+    going_on = stoppable(f"finished jobs are in {folder}/records.jsonl; the same command runs the others")
+    with going_on, Live(board.table(), console=screen, refresh_per_second=4, get_renderable=board.table):
         for progress in run_jobs(left, folder, mapping, root):
             board.add(progress)
     screen.print()
@@ -210,7 +211,8 @@ def tune(
     for note in notes:
         typer.echo(f"note: {note}", err=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=screen) as bar:
+    going_on = stoppable(f"finished trials are in {out}/trials.jsonl; the same command goes on")
+    with going_on, Progress(*columns, console=screen) as bar:
         task = bar.add_task("searches", total=len(searches))
         for search, outcome in run_searches(searches, out, mapping, root):
             bar.console.print(f"{search.model} on {search.dataset}: {outcome}", soft_wrap=True)

@@ -78,17 +78,33 @@ def takes_graph(command: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def warnings_as_notes() -> Iterator[None]:
-    """Show the warnings about the input as plain lines on stderr."""
+    """Show the warnings about the input as plain lines on stderr, each once."""
     from gpatcher.graph import InputWarning
 
-    with warnings.catch_warnings(record=True) as caught:
+    told: set[str] = set()
+    with warnings.catch_warnings():
         warnings.simplefilter("always", InputWarning)
-        try:
-            yield
-        finally:
-            for warning in caught:
-                if issubclass(warning.category, InputWarning):
-                    typer.echo(f"note: {warning.message}", err=True)
+        plain = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+            if not issubclass(category, InputWarning):
+                plain(message, category, *where)
+            elif str(message) not in told:
+                told.add(str(message))
+                typer.echo(f"note: {message}", err=True)
+
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
+
+
+@contextmanager
+def stoppable(words: str) -> Iterator[None]:
+    """Let Ctrl-C end a command with a line that says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"stopped: {words}", err=True)
+        raise typer.Exit(130) from None
 
 
 def console() -> Console:
@@ -120,6 +136,22 @@ def graph_origin(
     if source is not None and (nodes is not None or edges is not None):
         raise InputError(f"give either the source {source!r} or tables with --nodes and --edges, not both")
     if source is not None:
+        beside = {
+            "--id": id_column != "id",
+            "--label": label != "label",
+            "--source": source_column != "source",
+            "--target": target_column != "target",
+            "--weight": weight is not None,
+            "--features": features is not None,
+            "--column": bool(kinds),
+            "--delimiter": delimiter is not None,
+            "--on-unknown-id": on_unknown_id != "error",
+            "--on-duplicate-id": on_duplicate_id != "error",
+            "--on-missing-id": on_missing_id != "error",
+        }
+        if any(beside.values()):
+            asked = ", ".join(option for option, given in beside.items() if given)
+            raise InputError(f"{asked} tell how to read tables; {source!r} is none: leave them out, or pass --edges")
         # a folder is found again from anywhere; one that is called like a data set is not meant
         stored = (Path(source) / "graph.json").is_file() and not _is_name(source)
         return {"name": str(Path(source).absolute()) if stored else source}

@@ -8,21 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpatcher.cli.common import (
-    Edges,
-    IdColumn,
-    Label,
-    Nodes,
-    Root,
-    SourceArgument,
-    SourceColumn,
-    TargetColumn,
-    Weight,
-    console,
-    graph_origin,
-    load_origin,
-    warnings_as_notes,
-)
+from gpatcher.cli.common import Root, console, load_origin, takes_graph, warnings_as_notes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,23 +19,16 @@ if TYPE_CHECKING:
 _CHECKED = 8  # nodes compared at a time: each takes a few arrays of n numbers
 
 
+@takes_graph
 def store(
-    source: SourceArgument = None,
+    origin: dict[str, Any],
     out: Annotated[Path, typer.Option(help="The new folder; it is a SOURCE for every command.")] = Path("graph"),
     memory: Annotated[float, typer.Option(help="GiB that the edges of tables may take at a time.")] = 1.0,
-    nodes: Nodes = None,
-    edges: Edges = None,
-    id_column: IdColumn = "id",
-    label: Label = "label",
-    source_column: SourceColumn = "source",
-    target_column: TargetColumn = "target",
-    weight: Weight = None,
     root: Root = None,
 ) -> None:
     """Write a graph to a folder from which it is memory-mapped; tables of edges may be larger than memory."""
     from gpatcher.data import open_graph, save_graph, store_tables
 
-    origin = graph_origin(source, nodes, edges, id_column, label, source_column, target_column, weight)
     screen = console()
     if "name" in origin:
         save_graph(load_origin(origin, root), out)
@@ -61,8 +40,9 @@ def store(
     screen.print(f"{graph.n:,} nodes and {graph.m:,} edges in {out}, {graph.nbytes / 1e6:,.1f} MB", soft_wrap=True)
 
 
+@takes_graph
 def patches(
-    source: SourceArgument = None,
+    origin: dict[str, Any],
     out: Annotated[Path, typer.Option(help="Folder of the table; the same command goes on with one begun.")] = Path(
         "patches"
     ),
@@ -79,13 +59,6 @@ def patches(
         str | None, typer.Option(help="host:port of a running Ray cluster, or auto. Default: one of its own.")
     ] = None,
     check: Annotated[int, typer.Option(help="Compare so many sampled nodes with the exact ranking.", min=0)] = 0,
-    nodes: Nodes = None,
-    edges: Edges = None,
-    id_column: IdColumn = "id",
-    label: Label = "label",
-    source_column: SourceColumn = "source",
-    target_column: TargetColumn = "target",
-    weight: Weight = None,
     root: Root = None,
 ) -> None:
     """Write the patch of every node to disk, a table that 'gpatcher fit --patches' trains from."""
@@ -94,9 +67,7 @@ def patches(
 
     check_push(size, c, eps)
     chosen = make_engine(engine, threads, ray_address)
-    graph = load_origin(
-        graph_origin(source, nodes, edges, id_column, label, source_column, target_column, weight), root
-    )
+    graph = load_origin(origin, root)
 
     from gpatcher.table import write_patches
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ from gpatcher.cli.common import (
     load_run,
     read_newcomers,
     run_graph,
+    stoppable,
     takes_graph,
     warnings_as_notes,
 )
@@ -143,9 +145,11 @@ def fit(
                 )
         chosen |= made
     screen = console()
+    keep: Callable[[], None] | None = None
     ways: dict[str, Any] = {"split_column": split_column, "time": time, "group": group, "folds": folds}
     if "name" in origin:
         asked = [f"--{way.replace('_', '-')}" for way, value in ways.items() if value is not None]
+        asked += ["--on-rare-class"] if on_rare_class != "error" else []
         if asked:
             raise InputError(f"{', '.join(asked)} split the nodes of a table; {origin['name']!r} has its own splits")
         graph = load_origin(origin, root)
@@ -157,14 +161,15 @@ def fit(
             from gpatcher.features import with_structure
 
             graph = with_structure(graph)
-        keep_tables(replace(tables, graph=graph), out)
+        keep = partial(keep_tables, replace(tables, graph=graph), out)
         for line in _about_tables(tables):
             screen.print(line, soft_wrap=True)
 
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}"), TimeElapsedColumn())
-    with Progress(*columns, console=screen, transient=True) as bar:
+    going_on = stoppable("the same command with --resume goes on")
+    with warnings_as_notes(), going_on, Progress(*columns, console=screen, transient=True) as bar:
         task = bar.add_task("extracting patches", total=None, figures="")
 
         def extracting(steps: int, most: int) -> None:
@@ -183,6 +188,7 @@ def fit(
             seed=seed,
             device=device,
             origin=origin,
+            keep=keep,
             patches=patches,
             engine=cluster,
             workers=workers,
@@ -273,6 +279,10 @@ def predict(
 
     if (nodes is None) != (edges is None):
         raise InputError("new nodes need both tables: --nodes with the nodes, --edges with their edges")
+    if nodes is not None and patches is not None:
+        raise InputError(
+            "--patches is the table of the graph; patches of new nodes are made from --edges, leave it out"
+        )
     screen = console()
     if nodes is not None and edges is not None:
         graph, source = run_graph(folder, root)
@@ -285,7 +295,7 @@ def predict(
 
     from rich.progress import Progress
 
-    with Progress(console=screen, transient=True) as bar:
+    with warnings_as_notes(), Progress(console=screen, transient=True) as bar:
         task = bar.add_task("predicting", total=graph.n)
         write_predictions(classifier, graph, out, lambda done, _: bar.update(task, completed=done), conformal)
     screen.print(f"{graph.n:,} rows in {out}")

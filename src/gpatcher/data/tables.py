@@ -340,10 +340,15 @@ def read_new_tables(
         weights = _weights(edge_table, chosen.weight, edge_table.read([chosen.weight])[chosen.weight], None)
     x: Features | None = None
     if encoder is not None and encoder.coders:
-        x = encoder.transform(found.columns, found.refuse)
+        x = encoder.transform(found.columns, partial(_refuse_new, found))
     elif made:
         x = _plain_features(found, graph.num_features)
     return new.to_numpy(zero_copy_only=False), x, np.stack(both), weights
+
+
+def _refuse_new(found: _Nodes, column: str, wrong: npt.NDArray[np.bool_], values: Any, what: str, way: str) -> None:
+    """Refuse values of new nodes: the kind of a column was settled at training."""
+    found.refuse(column, wrong, values, what, "correct them, or leave the fields empty" if "--column" in way else way)
 
 
 def _combined(values: Any) -> Any:
@@ -492,7 +497,7 @@ class _Table:
         hint = (
             f"did you mean {option}={meant[0]!r} (--{option})? "
             if meant
-            else f"name it with {option}=... (--{option}) "
+            else f"name it with {option}=... (--{option}). "
         )
         return f"{hint}The columns are: {', '.join(self.columns)}"
 
@@ -1009,13 +1014,24 @@ def _whole_edges(table: _Table, options: TableOptions, nodes: _Nodes | None) -> 
 
 
 def _weights(table: _Table, column: str, values: Any, rows: IntArray | None) -> FloatArray:
+    way = "correct or remove these edges"
+    if is_text(values.type):
+        odd = np.array([not _is_number_text(value) for value in values.to_pylist()])
+        table.refuse(column, odd, values, "are no numbers", way, rows)
     if not is_number(values.type) and not pa.types.is_null(values.type):
         raise InputError(f"{table.path}: column {column!r} holds {values.type}, not numbers; weights are numbers")
     weights = _floats(column, values)
     wrong = ~((weights > 0) & np.isfinite(weights))  # NaN is not above 0
-    way = "correct or remove these edges"
     table.refuse(column, wrong, values, "are missing, not positive or not finite", way, rows)
     return weights
+
+
+def _is_number_text(value: str | None) -> bool:
+    try:
+        float(value or "")
+    except ValueError:
+        return False
+    return True
 
 
 def _both_ways(graph: Graph) -> Graph:

@@ -15,6 +15,12 @@ from gpatcher.report.page import BLUE, GREEN, GREY, ORANGE, Explorer, Figure, He
 from gpatcher.review import Groups, Review
 
 _COLOURS = [BLUE, GREY, GREEN]
+_OTHERS = {
+    "balanced_accuracy": "balanced over the classes",
+    "macro_f1": "macro-F1",
+    "roc_auc": "ROC-AUC",
+    "pr_auc": "PR-AUC",
+}  # metrics beside accuracy
 _ROUGH = 100  # validation nodes from which a temperature is worth its digits
 _MOST_CLASSES = 40  # classes drawn in the confusion matrix
 
@@ -34,8 +40,10 @@ def write_run(found: Review, path: str | Path) -> Path:
     if found.by_heterophily is not None:
         caption = "By the share of a node's labelled neighbours with another label, as all labels together tell it."
         parts.append(_groups("Accuracy by heterophily", caption, "heterophily of the node", found.by_heterophily))
-    caption = "By the number of a node's neighbours."
-    parts += [_groups("Accuracy by degree", caption, "degree", found.by_degree), _coverage(found)]
+    if found.by_degree is not None:
+        caption = "By the number of a node's neighbours."
+        parts.append(_groups("Accuracy by degree", caption, "degree", found.by_degree))
+    parts.append(_coverage(found))
     parts.append(Heading("What it learned"))
     learned = not np.array_equal(found.response.response, found.response.start)
     caption = "How strongly each frequency counts when nodes are ranked for a patch"
@@ -45,16 +53,20 @@ def write_run(found: Review, path: str | Path) -> Path:
         parts.append(_course(found))
     if found.explanations:
         parts += [Heading("Single nodes"), _explorer(found)]
-    parts += [Heading("What the graph looks like"), *diagnosis_parts(found.diagnosis)]
+    if found.diagnosis is not None:
+        parts += [Heading("What the graph looks like"), *diagnosis_parts(found.diagnosis)]
     return write_page(path, f"{found.name}: how far to trust this model", subtitle, parts)
 
 
 def in_short(found: Review) -> list[str]:
     """Say what matters in a few sentences."""
     count = int(found.per_class.support.sum())
+    others = ", ".join(
+        f"{name} {value:.1%}" for key, name in _OTHERS.items() if (value := found.metrics[key]) is not None
+    )
     lines = [
-        f"Accuracy {found.accuracy:.1%} on {count:,} {found.part} nodes (balanced over the classes "
-        f"{found.balanced_accuracy:.1%}, macro-F1 {found.macro_f1:.1%}); validation {found.val_accuracy:.1%}."
+        f"Accuracy {found.accuracy:.1%} on {count:,} {found.part} nodes ({others}); "
+        f"validation {found.val_accuracy:.1%}."
     ]
     if found.part != "test":
         lines.append("No test node has a label: the figures are of nodes that chose the weights, so expect worse.")
@@ -223,7 +235,7 @@ def _explorer(found: Review) -> Explorer:
     wrong = f"all {found.wrong:,}" if found.wrong_shown == found.wrong else f"{found.wrong_shown:,} of {found.wrong:,}"
     caption = (
         f"Pick a node to see its patch and what each member adds to the decision. Here are {shown:,} of "
-        f"{found.diagnosis.nodes:,} nodes: {wrong} wrongly predicted ones of test and validation, the others by "
+        f"{found.nodes:,} nodes: {wrong} wrongly predicted ones of test and validation, the others by "
         "chance. gpatcher explain shows any node."
     )
     return Explorer("Why was it called that?", caption, [_compact(e) for e in found.explanations])
