@@ -95,7 +95,7 @@ def main() -> None:
         whole = {"job": name, "stage": "all", "seconds": sum(row["seconds"] for row in found["rows"])}
         whole |= {"peak_gb": max(row["peak_gb"] for row in found["rows"])}
         rows += [row | {"bound": ""} for row in found["rows"]] + [whole | {"bound": f"below {bound} GB"}]
-    record.write("whole_job", rows)
+        record.write("whole_job", rows)
 
 
 if __name__ == "__main__":

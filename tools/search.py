@@ -53,8 +53,11 @@ SPACE = [
     | {"patience": 30, **LEAN},
     {"hidden": 128, "patch_size": 8, "weight_decay": 5e-3, "input_dropout": 0.2, "head_layers": 2, "average": 0.95}
     | {"patience": 30, **LEAN},
-    {"normalise": "l2", "mass": True, "hidden": 128, "patch_size": 8, "weight_decay": 2e-3, "input_dropout": 0.0}
-    | {"head_layers": 2, "average": 0.95, "patience": 30, **LEAN},
+    *(
+        {"normalise": "l2", "mass": True, "hidden": 128, "patch_size": 8, "weight_decay": 2e-3, "input_dropout": 0.0}
+        | {"head_layers": 2, "average": 0.95, "patience": 30, **LEAN, **other}
+        for other in ({}, {"hidden": 256}, {"dropout": 0.7}, {"weight_decay": 4e-3}, {"average": 0.98, "lr": 0.003})
+    ),
 ]
 # how fast the filter learns, beside the rest: hardly at all where labels are few
 FILTER_LR = (0.003, 0.2, 1.0)
