@@ -76,7 +76,7 @@ def gather_step(kind: str) -> None:
     record.forget_peak()
     before = record.memory_bytes("VmRSS")
     first = step().detach()
-    seconds = record.timed(step, repeats=3)
+    seconds = record.timed(step, repeats=9)
     peak = record.memory_bytes("VmHWM") - before
     print(json.dumps({"seconds": seconds, "peak": peak, "logits": first[:20].tolist()}))
 
