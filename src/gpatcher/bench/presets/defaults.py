@@ -4,8 +4,8 @@ from gpatcher.bench.plan import Preset, Row
 
 PRESET = Preset(
     title="Plain reading, default, and the choices between them",
-    about="No row is tuned to a data set; the records hold validation accuracy beside the test's, so that defaults of σ "
-    "(inside the filter's sum) and of the skip connections can be judged by it.",
+    about="No row is tuned to a data set; the records hold validation accuracy beside the test's, so that the defaults "
+    "of σ (inside the sum of the filter) and of the skip connections can be judged by it.",
     datasets=("texas", "cornell", "wisconsin", "chameleon", "squirrel", "actor", "cora", "citeseer"),
     rows={
         "paper's plain reading": Row("gpatcher", base="paper"),
