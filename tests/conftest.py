@@ -1,9 +1,13 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from gpatcher import cli
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = [
@@ -66,3 +70,24 @@ def _opened(browser, path):
     page.goto(Path(path).resolve().as_uri())
     page.wait_for_selector(".figure .main-svg")
     return page, [r for r in requests if not r.startswith(("file:", "data:", "blob:"))], errors
+
+
+@pytest.fixture
+def command_in(monkeypatch, capsys):
+    """Call the command in a folder without a new process, which takes seconds to load torch."""
+
+    def call(folder, *arguments, code=0):
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("GPATCHER_CACHE", str(folder / "cache"))
+        monkeypatch.setenv("COLUMNS", "160")
+        monkeypatch.setattr(sys, "argv", ["gpatcher", *map(str, arguments)])
+        ended = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            ended = end.code or 0
+        shown = capsys.readouterr()
+        assert ended == code, shown.err
+        return SimpleNamespace(stdout=shown.out, stderr=shown.err)
+
+    return call

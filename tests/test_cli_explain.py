@@ -1,8 +1,7 @@
 """`gpatcher explain`, `gpatcher export` and conformal sets as a user gets them."""
 
 import json
-import sys
-from types import SimpleNamespace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +9,6 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from gpatcher import cli
 from gpatcher.data import load_graph
 
 SOURCE = "csbm:phi=-0.5,n=200,features=8"
@@ -33,22 +31,8 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def run_here(folder, monkeypatch, capsys):
-    def call(*arguments, code=0):
-        monkeypatch.chdir(folder)
-        monkeypatch.setenv("GPATCHER_CACHE", str(folder / "cache"))
-        monkeypatch.setenv("COLUMNS", "160")
-        monkeypatch.setattr(sys, "argv", ["gpatcher", *map(str, arguments)])
-        ended = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            ended = end.code or 0
-        shown = capsys.readouterr()
-        assert ended == code, shown.err
-        return SimpleNamespace(stdout=shown.out, stderr=shown.err)
-
-    return call
+def run_here(folder, command_in):
+    return partial(command_in, folder)
 
 
 @pytest.fixture

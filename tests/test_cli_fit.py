@@ -3,18 +3,15 @@
 import json
 import os
 import subprocess
-import sys
 import sysconfig
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-
-from gpatcher import cli
 
 COMMAND = Path(sysconfig.get_path("scripts")) / "gpatcher"
 SOURCE = "csbm:phi=-0.5,n=200,features=8"
@@ -47,24 +44,8 @@ def run(tmp_path):
 
 
 @pytest.fixture
-def run_here(tmp_path, monkeypatch, capsys):
-    """The same without a new process, which takes seconds to load torch: `main` is what the command calls."""
-
-    def call(*arguments, code=0):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("GPATCHER_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setenv("COLUMNS", "160")
-        monkeypatch.setattr(sys, "argv", ["gpatcher", *map(str, arguments)])
-        ended = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            ended = end.code or 0
-        shown = capsys.readouterr()
-        assert ended == code, shown.err
-        return SimpleNamespace(stdout=shown.out, stderr=shown.err)
-
-    return call
+def run_here(tmp_path, command_in):
+    return partial(command_in, tmp_path)
 
 
 def records(folder):

@@ -10,6 +10,7 @@ A constant added to g changes only the diagonal of R, the score of a node for it
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import numpy as np
@@ -50,16 +51,16 @@ def _check(K: int, c: float = 0.5, bands: int = 2) -> None:
         raise InputError(f"bands must be at least 2, got {bands}")
 
 
-class LearnableFilter(nn.Module):
+class LearnableFilter(nn.Module, ABC):
     """A filter with weights: `basis` gives φ (eigenvalues, F) and `coefficients` the F numbers over it."""
 
+    @abstractmethod
     def basis(self, values: Tensor) -> Tensor:
         """Return the fixed functions of λ, shape (len(values), F)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def coefficients(self) -> Tensor:
         """Return the coefficients over the basis, shape (F,); gradients reach the weights."""
-        raise NotImplementedError
 
     def forward(self, values: Tensor) -> Tensor:
         """Return g(λ), shape (len(values),)."""
