@@ -669,7 +669,7 @@ def _push_all(
     """Push until no residual is left to push, or until a row might not fit into the table; tell which.
 
     A function of its own because it must not change its arrays for others: compiled code then counts no references
-    in its loops, which is half of the time.
+    in its loops.
     """
     used, head, waiting = state[0], state[1], state[2]
     mask = keys.size - 1

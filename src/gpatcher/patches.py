@@ -86,7 +86,7 @@ def spectral_patches(spectrum: Spectrum, g: FloatArray, size: int) -> Patches:
 class PairProducts:
     """For candidates u around each node v, the entries of φ_f(Ã): T[v, u, f] = Σ_i φ_f(λ_i) U_vi U_ui.
 
-    A filter's score of a pair is T[v, u] · coefficients(w): exact, and thousands of times cheaper than R.
+    A filter's score of a pair is T[v, u] · coefficients(w): exact, and without making R.
     Made once per graph and kind of filter; every training run can share it.
 
     Parameters
