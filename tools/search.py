@@ -59,6 +59,7 @@ SPACE = [
         for other in ({}, {"hidden": 256}, {"dropout": 0.7}, {"weight_decay": 4e-3}, {"average": 0.98, "lr": 0.003})
     ),
 ]
+FIXED = {"skip": True}  # what all of them share
 # how fast the filter learns, beside the rest: hardly at all where labels are few
 FILTER_LR = (0.003, 0.2, 1.0)
 
@@ -66,7 +67,7 @@ FILTER_LR = (0.003, 0.2, 1.0)
 def validate(graph: Graph, model: str, config: dict[str, object], count: int, prepared: dict) -> list[float]:
     """Return the validation accuracies on the first ``count`` splits (or seeds)."""
     # what is made once per graph is shared by the splits, and only the last one is kept
-    classifier = GPatcherClassifier(extractor=MODELS[model], **config)
+    classifier = GPatcherClassifier(extractor=MODELS[model], **FIXED, **config)
     key = json.dumps(config, sort_keys=True)
     if key not in prepared:
         prepared.clear()
@@ -124,7 +125,7 @@ def winners() -> dict[str, dict[str, dict[str, object]]]:
             best[key] = (score, r["config"])
     found: dict[str, dict[str, dict[str, object]]] = {}
     for (dataset, model), (_, config) in sorted(best.items()):
-        found.setdefault(dataset, {})[model] = config
+        found.setdefault(dataset, {})[model] = config | FIXED
     return found
 
 

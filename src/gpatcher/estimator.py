@@ -159,7 +159,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         layers: int = 2,
         dropout: float = 0.5,
         input_dropout: float = 0.5,
-        skip: bool = True,
+        skip: bool = False,
         paths: Sequence[str] = PATHS,
         ego_gate: float = 1.0,
         mixer_gate: float = 1.0,

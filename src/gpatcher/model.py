@@ -86,7 +86,7 @@ class MixerBlock(nn.Module):
     treat every row on its own, so `GPatcher` runs them once per node before the gather, with the same result, and
     before rows are scaled by their scores, which a LayerNorm would undo.
     NOTE[DIFF] "across patches" in section 4.1 would mix different nodes' patches; Algorithm 1 mixes within one.
-    NOTE[DIFF] ``skip`` adds the input back, as in MLP-Mixer; Algorithm 1 writes none.
+    NOTE[DIFF] ``skip`` adds the input back, as in MLP-Mixer; Algorithm 1 writes none, and that is the default.
     """
 
     def __init__(self, size: int, dim: int, dropout: float, skip: bool, first: bool) -> None:
@@ -115,7 +115,7 @@ def _mlp(dim: int, dropout: float) -> nn.Sequential:
 class PatchMixer(nn.Module):
     """The blocks of Algorithm 1, lines 6 to 8, and the mean over the places of a patch that are taken."""
 
-    def __init__(self, size: int, dim: int, layers: int = 2, dropout: float = 0.5, skip: bool = True) -> None:
+    def __init__(self, size: int, dim: int, layers: int = 2, dropout: float = 0.5, skip: bool = False) -> None:
         super().__init__()
         if layers < 1:
             raise InputError(f"layers must be at least 1, got {layers}")
@@ -169,7 +169,7 @@ class GPatcher(nn.Module):
         ego_gate: float = 1.0,
         mixer_gate: float = 1.0,
         mean_ego: bool = False,
-        skip: bool = True,
+        skip: bool = False,
         head_layers: int = 1,
     ) -> None:
         super().__init__()

@@ -40,15 +40,17 @@ _TRAINING: Space = {
 }
 _PATCHER: Space = {
     **_TRAINING,
-    "hidden": [64, 128],
+    "hidden": [64, 128, 256],
     "dropout": [0.5, 0.2, 0.7],
     "input_dropout": [0.5, 0.2, 0.0],
     "patch_size": [16, 8, 32, 64],
     "c": [0.5, 0.9],
     "self_loops": [False, True],
     "structure": [False, True],
+    "mass": [False, True],
     "layers": [2, 1],
     "paths": ["ego,mean,mixer", "ego,mean"],
+    "skip": [False, True],
     "mixer_gate": [1.0, 0.1],
     "ego_gate": [1.0, 0.1],
     "mean_ego": [False, True],
@@ -68,6 +70,8 @@ _PATCHER_STARTS: list[dict[str, Any]] = [
     {**_NOISY, "hidden": 128, "patch_size": 8},
     {"layers": 1, "hidden": 128, "patch_size": 8, "weight_decay": 1e-2},
     {**_MANY, "layers": 1, "mixer_gate": 0.1},
+    {**_NOISY, "hidden": 256, "patch_size": 8, "normalise": "l2", "mass": True, "input_dropout": 0.0}
+    | {"weight_decay": 2e-3},
 ]
 _STARTS: list[dict[str, Any]] = [
     {},

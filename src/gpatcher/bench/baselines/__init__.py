@@ -39,7 +39,7 @@ BASELINES: dict[str, type[Baseline]] = {
 
 # what to tune for each: hyper-parameter -> values to try
 SEARCH: dict[str, dict[str, list[Any]]] = {
-    name: {"hidden": [32, 64], "dropout": [0.2, 0.5, 0.7], **kind.SEARCH} for name, kind in BASELINES.items()
+    name: {"hidden": [64, 32, 128], "dropout": [0.2, 0.5, 0.7], **kind.SEARCH} for name, kind in BASELINES.items()
 }
 
 
