@@ -291,8 +291,8 @@ def test_push_comes_closer_as_eps_falls():
     assert errors[-1] < 1e-6
 
 
-def test_push_grows_its_table():
-    """More nodes reached than the first table of 1024 holds."""
+def test_push_grows_its_queue():
+    """More pushes than the first queue has room for."""
     rng = np.random.default_rng(0)
     n = 3000
     hub = np.c_[np.zeros(n - 1, int), np.arange(1, n)]
@@ -307,6 +307,32 @@ def test_push_grows_its_table():
     for row in range(2):
         assert (patches.index[row] >= 0).all()
         np.testing.assert_allclose(patches.score[row], expected[patches.index[row], row], atol=1e-6)
+
+
+def test_push_grows_its_table_beyond_the_first_one():
+    """A star with more leaves than the first table has places; each push of a leaf brings a share back."""
+    n = 100_000
+    leaves = np.arange(1, n)
+    graph = Graph.from_edge_index(np.stack([np.zeros(n - 1, np.int64), leaves]), num_nodes=n)
+    patches = push_patches(graph, 4, 0.5, 1e-9, nodes=np.array([7, 0, 9]))
+    exact = ppr_scores(graph, np.array([7, 0, 9]), 0.5)
+    assert patches.index[0, :2].tolist() == [7, 0]
+    assert patches.index[1].tolist() == [0, 1, 2, 3]
+    rows = np.arange(3)[:, None]
+    np.testing.assert_allclose(patches.score, exact[rows, patches.index], rtol=1e-4)
+
+
+@given(st.lists(st.one_of(st.just(0.0), st.floats(1e-15, 1e15)), min_size=1, max_size=50))
+@settings(deadline=None)
+def test_codes_bound_degrees_from_below(degrees):
+    """To a quarter of an octave, where 64 octaves around 1 reach."""
+    degree = np.array(degrees)
+    codes = kernels.degree_codes(degree)
+    assert codes.dtype == np.uint8
+    least = np.array([kernels._least_degree(int(code)) for code in codes])
+    assert np.all(least <= degree)
+    within = (degree > 2.0**-31) & (degree < 2.0**31)
+    assert np.all(degree[within] < least[within] * 2**0.25 * (1 + 1e-8))
 
 
 def test_push_for_some_nodes_equals_their_rows():

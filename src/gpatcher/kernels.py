@@ -594,10 +594,35 @@ def top_of_rows(rows: Array, first: int, least: float, index: Array, score: Arra
                 count = _insert(s, u, score[r, 1:], index[r, 1:], count)
 
 
+# Degrees by a byte each, which stay in the cache where the degrees themselves do not: code k stands for a degree of
+# 2^((k - 128) / 4) or more, 0 for any.
+_CODES = 256
+_FIRST_TABLE = 1 << 17  # places at first: much fewer, and most sources would have to grow their table
+
+
+def degree_codes(degree: Array) -> Array:
+    """Return a byte for each degree that bounds it from below to a quarter of its octave."""
+    with np.errstate(divide="ignore"):
+        octave = np.log2(degree)
+    codes: Array = np.clip(np.floor(4 * octave) + 128, 0, _CODES - 1).astype(np.uint8)
+    return codes
+
+
 @_jit
-def _slot(keys: Array, node: int) -> int:
-    """Find a node's place in a table of open addresses whose size is a power of two."""
-    mask = keys.size - 1
+def _least_degree(code: int) -> float:
+    return 2.0 ** ((code - 128) / 4) * (1.0 - 1e-9) if code > 0 else 0.0  # less than it by what rounding may do
+
+
+@_jit
+def _code(codes: Array, added: Added, node: int) -> int:
+    if added is not None and node >= codes.size:
+        return 0
+    return codes[node]  # type: ignore[no-any-return]
+
+
+@_jit
+def _slot(keys: Array, mask: int, node: int) -> int:
+    """Find a node's place among the first mask + 1, a power of two, of a table of open addresses."""
     at = np.int64((np.uint64(node) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(33)) & mask
     while keys[at] != -1 and keys[at] != node:
         at = (at + 1) & mask
@@ -612,40 +637,37 @@ def _give(
     last: int,
     share: float,
     degree: Array,
+    codes: Array,
     added: Added,
-    least: float,
+    sure: Array,
     eps: float,
     keys: Array,
-    received: Array,
-    pushed: Array,
-    limit: Array,
+    residual: Array,
+    mask: int,
     touched: Array,
     queue: Array,
     used: int,
-    head: int,
-    waiting: int,
+    tail: int,
 ) -> tuple[int, int]:
-    """Give each neighbour its share; return the places used and the nodes in the queue."""
-    mask = keys.size - 1
+    """Give each neighbour its share; return the places used and the end of the queue."""
     for e in range(first, last):
         w = indices[e]
-        at = _slot(keys, w)
+        at = _slot(keys, mask, w)
+        before = 0.0
         if keys[at] == -1:
             keys[at] = w
             touched[used] = at
             used += 1
-            received[at] = 0.0
-            pushed[at] = 0.0
-            # a bound that holds for any degree: most nodes never exceed it, and their degree is never read
-            limit[at] = eps * least
-        received[at] += share if weights is None else share * weights[e]
-        if received[at] > limit[at]:
-            limit[at] = pushed[at] + eps * _degree(degree, added, w)
-            if received[at] > limit[at]:
-                limit[at] = np.inf  # it waits in the queue
-                queue[(head + waiting) & mask] = w
-                waiting += 1
-    return used, waiting
+        else:
+            before = residual[at]
+        now = before + (share if weights is None else share * weights[e])
+        residual[at] = now
+        if now > sure[_code(codes, added, w)]:
+            limit = eps * _degree(degree, added, w)
+            if before <= limit < now:  # it was not waiting yet
+                queue[tail] = w
+                tail += 1
+    return used, tail
 
 
 @_jit
@@ -654,60 +676,60 @@ def _push_all(
     indices: Array,
     weights: Array | None,
     degree: Array,
+    codes: Array,
     added: Added,
-    least: float,
+    sure: Array,
     c: float,
     eps: float,
     keys: Array,
-    received: Array,
-    pushed: Array,
-    limit: Array,
+    residual: Array,
+    mask: int,
     touched: Array,
     queue: Array,
+    amount: Array,
     state: Array,
 ) -> bool:
-    """Push until no residual is left to push, or until a row might not fit into the table; tell which.
+    """Push until no residual is left to push, or until a row might not fit into the arrays; tell which.
 
     A function of its own because it must not change its arrays for others: compiled code then counts no references
     in its loops.
     """
-    used, head, waiting = state[0], state[1], state[2]
-    mask = keys.size - 1
-    while waiting > 0:
+    used, head, tail = state[0], state[1], state[2]
+    while head < tail:
         u = queue[head]
-        if used + _entries(indptr, added, u) > touched.size:
+        row = _entries(indptr, added, u)
+        if used + row > (mask + 1) // 2 or tail + row > queue.size:
             break
-        head = (head + 1) & mask
-        waiting -= 1
-        at = _slot(keys, u)
-        own = _degree(degree, added, u)
-        share = c * (received[at] - pushed[at]) / own
-        pushed[at] = received[at]
-        limit[at] = received[at] + eps * own
+        at = _slot(keys, mask, u)
+        amount[head] = residual[at]
+        share = c * residual[at] / _degree(degree, added, u)
+        residual[at] = 0.0
+        head += 1
         if u < indptr.size - 1:
             first, last = indptr[u], indptr[u + 1]
-            used, waiting = _give(
-                indices, weights, first, last, share, degree, added, least, eps,
-                keys, received, pushed, limit, touched, queue, used, head, waiting,
+            used, tail = _give(
+                indices, weights, first, last, share, degree, codes, added, sure, eps,
+                keys, residual, mask, touched, queue, used, tail,
             )  # fmt: skip
         if added is not None:
-            row = _added_row(added[0], u)
-            if row >= 0:
-                first, last = added[1][row], added[1][row + 1]
-                used, waiting = _give(
-                    added[2], added[3], first, last, share, degree, added, least, eps,
-                    keys, received, pushed, limit, touched, queue, used, head, waiting,
+            at = _added_row(added[0], u)
+            if at >= 0:
+                first, last = added[1][at], added[1][at + 1]
+                used, tail = _give(
+                    added[2], added[3], first, last, share, degree, codes, added, sure, eps,
+                    keys, residual, mask, touched, queue, used, tail,
                 )  # fmt: skip
-    state[0], state[1], state[2] = used, head, waiting
-    return waiting == 0  # type: ignore[no-any-return]
+    state[0], state[1], state[2] = used, head, tail
+    return head == tail  # type: ignore[no-any-return]
 
 
 @_jit
 def _rank(
     v: int,
     degree: Array,
+    codes: Array,
     added: Added,
-    least: float,
+    most: Array,
     c: float,
     keys: Array,
     received: Array,
@@ -719,7 +741,7 @@ def _rank(
     """Write the patch of v from the nodes touched, and empty the table."""
     index[0] = v
     scale = (1.0 - c) * np.sqrt(_degree(degree, added, v))
-    most = scale / np.sqrt(least) * (1.0 + 1e-6)  # times what a node received: no score is larger, rounding included
+    above = scale * (1.0 + 1e-6)  # with it no score is larger than its bound, rounding included
     members, values = index[1:], score[1:]
     count = 0
     floor = 0.0
@@ -729,7 +751,7 @@ def _rank(
         keys[at] = -1
         if u == v:
             score[0] = (1.0 - c) * received[at]
-        elif received[at] * most >= floor:
+        elif above * received[at] * most[_code(codes, added, u)] >= floor:
             count = _insert(
                 np.float32(scale * received[at] / np.sqrt(_degree(degree, added, u))), u, values, members, count
             )
@@ -743,6 +765,7 @@ def push_ppr(
     indices: Array,
     weights: Array | None,
     degree: Array,
+    codes: Array,
     sources: Array,
     c: float,
     eps: float,
@@ -757,24 +780,23 @@ def push_ppr(
     residual is sure to add, is a lower bound of the random walk's π_v; r_v[u] = π_v[u] sqrt(d_v / d_u) makes it
     that of Ã, and only then are the largest taken. Cost and memory per source do not depend on n.
 
-    A node's estimate plus (1 - c) times its residual is (1 - c) times all that it ever received, so the table holds
-    that, and how much of it was pushed on: the residual is the difference.
+    A node's estimate plus (1 - c) times its residual is (1 - c) times all that it ever received: what it pushed,
+    which the queue keeps, and its residual, which the table holds.
 
-    ``index`` and ``score`` (sources, p) come filled with -1 and 0; the source itself goes first.
+    ``codes`` are those of `degree_codes`; most nodes touched neither push nor rank by any degree that theirs allow,
+    and it is never read. ``index`` and ``score`` (sources, p) come filled with -1 and 0; the source itself goes first.
     """
-    least = 1.0  # no degree is smaller, but for 0
-    if added is not None:
-        least = 1e-300  # to look for it would take time in proportion to n
-    elif weights is not None:
-        least = np.inf
-        for u in range(degree.size):
-            if 0 < degree[u] < least:
-                least = degree[u]
-    size = 1024
-    keys = np.full(size, -1, np.int32)
-    received, pushed, limit = np.empty(size), np.empty(size), np.empty(size)
-    touched = np.empty(size // 2, np.int32)  # the places in use, in the order of their use
-    queue = np.empty(size, np.int32)  # nodes, not places: those move when the table grows
+    sure, most = np.empty(_CODES), np.empty(_CODES)
+    for code in range(_CODES):
+        least = _least_degree(code)
+        sure[code] = eps * least
+        most[code] = 1.0 / np.sqrt(least) if least > 0 else np.inf
+    fewest = 16
+    while fewest < min(4 * indptr.size, _FIRST_TABLE):
+        fewest *= 2
+    keys, residual = np.full(fewest, -1, np.int32), np.empty(fewest)
+    touched = np.empty(fewest // 2, np.int32)  # the places in use, in the order of their use
+    queue, amount = np.empty(fewest, np.int32), np.empty(fewest)  # nodes to push, and what those before the head pushed
     state = np.zeros(3, np.int64)
     for s in range(sources.size):
         v = sources[s]
@@ -782,33 +804,36 @@ def push_ppr(
             index[s, 0] = v
             score[s, 0] = 1.0 - c
             continue
-        at = _slot(keys, v)
-        keys[at] = v
-        received[at], pushed[at], limit[at] = 1.0, 0.0, np.inf
-        touched[0] = at
-        queue[0] = v
-        state[0], state[1], state[2] = 1, 0, 1  # places used, head of the queue, nodes in it
+        mask = fewest - 1
+        at = _slot(keys, mask, v)
+        keys[at], residual[at] = v, 1.0
+        touched[0], queue[0] = at, v
+        state[0], state[1], state[2] = 1, 0, 1  # places used, head of the queue, its end
         while not _push_all(
-            indptr, indices, weights, degree, added, least, c, eps, keys, received, pushed, limit, touched, queue, state
-        ):
-            # grow: move every entry to its place in a table with room for the next row
-            used, head = state[0], state[1]
-            needed = used + _entries(indptr, added, queue[head])
-            old_keys, old_received, old_pushed, old_limit = keys, received, pushed, limit
-            old_touched, old_queue = touched, queue
-            while size // 2 < needed:
-                size *= 2
-            keys = np.full(size, -1, np.int32)
-            received, pushed, limit = np.empty(size), np.empty(size), np.empty(size)
-            touched = np.empty(size // 2, np.int32)
-            queue = np.empty(size, np.int32)
-            for i in range(used):
-                before = old_touched[i]
-                at = _slot(keys, old_keys[before])
-                keys[at] = old_keys[before]
-                received[at], pushed[at], limit[at] = old_received[before], old_pushed[before], old_limit[before]
-                touched[i] = at
-            for i in range(state[2]):
-                queue[i] = old_queue[(head + i) & (old_queue.size - 1)]
-            state[1] = 0
-        _rank(v, degree, added, least, c, keys, received, touched, state[0], index[s], score[s])
+            indptr, indices, weights, degree, codes, added, sure, c, eps,
+            keys, residual, mask, touched, queue, amount, state,
+        ):  # fmt: skip
+            used, head, tail = state[0], state[1], state[2]
+            row = _entries(indptr, added, queue[head])
+            if tail + row > queue.size:
+                old_queue, old_amount = queue, amount
+                queue, amount = np.empty(2 * (tail + row), np.int32), np.empty(2 * (tail + row))
+                queue[:tail] = old_queue[:tail]
+                amount[:head] = old_amount[:head]
+            places = mask + 1
+            while places // 2 < used + row:
+                places *= 2
+            if places > mask + 1:
+                # move every entry to its place in a table with room for the next row
+                nodes, values = keys[touched[:used]], residual[touched[:used]]
+                keys[touched[:used]] = -1
+                if places > keys.size:
+                    keys, residual = np.full(places, -1, np.int32), np.empty(places)
+                    touched = np.empty(places // 2, np.int32)
+                mask = places - 1
+                for i in range(used):
+                    at = _slot(keys, mask, nodes[i])
+                    keys[at], residual[at], touched[i] = nodes[i], values[i], at
+        for i in range(state[1]):
+            residual[_slot(keys, mask, queue[i])] += amount[i]
+        _rank(v, degree, codes, added, most, c, keys, residual, touched, state[0], index[s], score[s])

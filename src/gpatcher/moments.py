@@ -128,7 +128,7 @@ def _walk_moments(
     out = np.zeros((*around.shape, K), np.float32)
 
     def work(part: slice) -> None:
-        kernels.chebyshev_pairs(*walk, sources[part], around[part], budget, out[part], added)
+        kernels.chebyshev_pairs(*walk[:4], sources[part], around[part], budget, out[part], added)
 
     done = 0
     parts = (slice(start, min(start + _BLOCK, len(sources))) for start in range(0, len(sources), _BLOCK))

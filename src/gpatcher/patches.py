@@ -28,7 +28,8 @@ _EXACT = 1e-16  # what is left of a score, or a score that is none
 _TIE = 1e-6  # scores that differ less, as a share, are equal in single precision
 _PUSHED = 256  # nodes pushed from in one go
 
-Walk = tuple[IntArray, IntArray, FloatArray | None, FloatArray]  # indptr, indices, weights, degrees
+# indptr, indices, weights, degrees and their codes
+Walk = tuple[IntArray, IntArray, FloatArray | None, FloatArray, kernels.Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,12 +290,15 @@ def check_push(size: int, c: float, eps: float) -> int:
 
 
 def walk_arrays(graph: Graph, self_loops: bool) -> Walk:
-    """Return the adjacency that Ã is made of, as CSR arrays, and its degrees."""
+    """Return the adjacency that Ã is made of, as CSR arrays, its degrees and their codes."""
     both = graph.undirected()
     if not graph.self_loops and not self_loops:
-        return both.indptr, both.indices, both.weights, both.degrees()
-    matrix = graph.walk(self_loops)
-    return matrix.indptr.astype(np.int64), matrix.indices, matrix.data, np.asarray(matrix.sum(axis=1))
+        indptr, indices, weights, degree = both.indptr, both.indices, both.weights, both.degrees()
+    else:
+        matrix = graph.walk(self_loops)
+        indptr, indices, weights = matrix.indptr.astype(np.int64), matrix.indices, matrix.data
+        degree = np.asarray(matrix.sum(axis=1))
+    return indptr, indices, weights, degree, kernels.degree_codes(degree)
 
 
 def push_block(
@@ -303,6 +307,7 @@ def push_block(
     indices: IntArray,
     weights: FloatArray | None,
     degree: FloatArray,
+    codes: kernels.Array,
     size: int,
     c: float,
     eps: float,
@@ -310,7 +315,7 @@ def push_block(
     """Return the patches of the nodes from part[0] up to part[1]; a piece of work for an engine."""
     sources = np.arange(*part)
     patches = empty_patches(len(sources), size)
-    kernels.push_ppr(indptr, indices, weights, degree, sources, c, eps, patches.index, patches.score)
+    kernels.push_ppr(indptr, indices, weights, degree, codes, sources, c, eps, patches.index, patches.score)
     return patches
 
 
