@@ -322,6 +322,19 @@ def test_push_grows_its_table_beyond_the_first_one():
     np.testing.assert_allclose(patches.score, exact[rows, patches.index], rtol=1e-4)
 
 
+@given(st.integers(0, 10_000), st.integers(1, 12), st.integers(1, 12))
+@settings(deadline=None)
+def test_top_of_candidates_is_a_sort(seed, candidates, p):
+    rng = np.random.default_rng(seed)
+    around = np.stack([rng.permutation(30)[:candidates] for _ in range(5)])
+    score = rng.choice([0.0, 0.5, 1.0, -np.inf], (5, candidates))
+    places = np.empty((5, min(p, candidates)), np.int64)
+    kernels.top_of_candidates(around, score, places)
+    for v in range(5):
+        best = sorted(range(candidates), key=lambda j: (-score[v, j], around[v, j]))
+        assert places[v].tolist() == best[: places.shape[1]]
+
+
 @given(st.lists(st.one_of(st.just(0.0), st.floats(1e-15, 1e15)), min_size=1, max_size=50))
 @settings(deadline=None)
 def test_codes_bound_degrees_from_below(degrees):

@@ -594,6 +594,27 @@ def top_of_rows(rows: Array, first: int, least: float, index: Array, score: Arra
                 count = _insert(s, u, score[r, 1:], index[r, 1:], count)
 
 
+@_jit
+def top_of_candidates(around: Array, score: Array, places: Array) -> None:
+    """Write where the first of each row stand, by falling score, then by rising id.
+
+    ``around`` and ``score`` are (b, candidates), ``places`` (b, p) with p at most the candidates.
+    """
+    size = places.shape[1]
+    for v in range(places.shape[0]):
+        for j in range(around.shape[1]):
+            at = min(j, size)
+            while at > 0:
+                other = places[v, at - 1]
+                if not _comes_before(score[v, j], around[v, j], score[v, other], around[v, other]):
+                    break
+                if at < size:
+                    places[v, at] = other
+                at -= 1
+            if at < size:
+                places[v, at] = j
+
+
 # Degrees by a byte each, which stay in the cache where the degrees themselves do not: code k stands for a degree of
 # 2^((k - 128) / 4) or more, 0 for any.
 _CODES = 256

@@ -150,10 +150,9 @@ class SpectralPatches(nn.Module):
         floor = _REACHED * score.abs().amax(1, keepdim=True)
         score = torch.where((score.abs() > floor) & (self.around >= 0), score, -torch.inf)
         score[:, 0] = torch.inf  # the node itself
-        # candidates are in no order of id: sort them by id first, then by score, keeping that order among equals
-        by_id = self.around.argsort(dim=1, stable=True)
-        order = by_id.gather(1, score.gather(1, by_id).argsort(dim=1, descending=True, stable=True))
-        self.places.copy_(order[:, : self.places.shape[1]])
+        places = np.empty(self.places.shape, np.int64)
+        kernels.top_of_candidates(self.around.numpy(force=True), score.numpy(force=True), places)
+        self.places.copy_(torch.from_numpy(places))
         self.members.copy_(self.around.gather(1, self.places))
 
     def _find(self) -> None:
