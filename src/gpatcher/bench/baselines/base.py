@@ -33,7 +33,7 @@ class Baseline(nn.Module):
     layers : number of layers
     """
 
-    SEARCH: ClassVar[dict[str, list[Any]]] = {}  # own hyper-parameters worth tuning, and values to try
+    SEARCH: ClassVar[dict[str, list[Any]]] = {}  # parameters worth tuning, its own or its training's, and values
     WEIGHTED: ClassVar[bool] = True
 
     def __init__(self, graph: Graph, features: int, *, hidden: int, dropout: float, layers: int) -> None:

@@ -66,7 +66,13 @@ class GCN(Baseline):
 class JKNet(Baseline):
     """GCN whose classifier sees every layer's output, side by side (``cat``) or the largest of each entry (``max``)."""
 
-    SEARCH: ClassVar[dict[str, list[Any]]] = {"layers": [2, 3, 4], "mode": list(MODES)}
+    # hidden and dropout reach to those of its best published runs with few labels (Rong et al., 2020)
+    SEARCH: ClassVar[dict[str, list[Any]]] = {
+        "layers": [2, 3, 4],
+        "mode": list(MODES),
+        "hidden": [32, 64, 128],
+        "dropout": [0.2, 0.5, 0.8],
+    }
 
     def __init__(
         self,

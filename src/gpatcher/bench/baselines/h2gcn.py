@@ -18,31 +18,44 @@ from gpatcher.graph import Graph
 class H2GCN(Baseline):
     """Rounds r_k = [Ã_1 r_(k-1) | Ã_2 r_(k-1)], and a linear classifier on [r_0 | r_1 | ... | r_K].
 
-    r_0 = ReLU(x W) is the only hidden layer with weights. Ã_1 and Ã_2 are the normalised adjacencies of the neighbours
-    at distance 1 and at distance 2, neither holding the node itself; there is no non-linearity between rounds. Edge
-    weights do not count: the paper has sets of neighbours.
+    r_0 = ReLU(x W), or x W, is the only hidden layer with weights; no layer has a bias. Ã_1 and Ã_2 are the normalised
+    adjacencies of the neighbours at distance 1 and at distance 2, neither holding the node itself; there is no
+    non-linearity between rounds. Edge weights do not count: the paper has sets of neighbours.
 
     Parameters
     ----------
     dropout : of what the classifier sees
     layers : K, number of rounds; the width doubles with each
+    relu : whether r_0 has the ReLU
     """
 
-    SEARCH: ClassVar[dict[str, list[Any]]] = {"layers": [1, 2]}
+    # what its authors choose from on each data set
+    SEARCH: ClassVar[dict[str, list[Any]]] = {"layers": [1, 2], "relu": [True, False], "dropout": [0.0, 0.5]}
     WEIGHTED: ClassVar[bool] = False
 
-    def __init__(self, graph: Graph, features: int, *, hidden: int = 64, dropout: float = 0.5, layers: int = 2) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        features: int,
+        *,
+        hidden: int = 64,
+        dropout: float = 0.5,
+        layers: int = 2,
+        relu: bool = True,
+    ) -> None:
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
-        self.layers = layers
+        self.layers, self.relu = layers, relu
         self.product = FeatureProduct(features, hidden)
         near, far = distance_rings(graph)
         self.near, self.far = Propagation(near), Propagation(far)
         # 1 + 2 + 4 + ... times the hidden width
-        self.classifier = nn.Linear(hidden * (2 ** (layers + 1) - 1), self.classes)
+        self.classifier = nn.Linear(hidden * (2 ** (layers + 1) - 1), self.classes, bias=False)
+        nn.init.xavier_uniform_(self.classifier.weight)
 
     def forward(self, x: FeatureTable, nodes: Tensor) -> Tensor:
         """Return the logits of these nodes, shape (b, C)."""
-        rounds: list[Tensor] = [F.relu(self.product(x))]
+        start: Tensor = self.product(x)
+        rounds = [F.relu(start) if self.relu else start]
         for _ in range(self.layers):
             rounds.append(torch.cat([self.near(rounds[-1]), self.far(rounds[-1])], 1))
         seen = torch.cat([r[nodes] for r in rounds], 1)
