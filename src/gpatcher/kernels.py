@@ -635,19 +635,22 @@ def _least_degree(code: int) -> float:
 
 
 @_jit
-def _code(codes: Array, added: Added, node: int) -> int:
-    if added is not None and node >= codes.size:
+def _code(codes: Array, added: Added, node: Any) -> int:
+    if added is not None and np.int64(node) >= codes.size:
         return 0
     return codes[node]  # type: ignore[no-any-return]
 
 
 @_jit
-def _slot(keys: Array, mask: int, node: int) -> int:
-    """Find a node's place among the first mask + 1, a power of two, of a table of open addresses."""
-    at = np.int64((np.uint64(node) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(33)) & mask
-    while keys[at] != -1 and keys[at] != node:
-        at = (at + 1) & mask
-    return at  # type: ignore[return-value]  # an int in compiled code
+def _slot(keys: Array, mask: np.uint64, node: Any) -> Any:
+    """Find a node's place among the first mask + 1, a power of two, of a table of open addresses.
+
+    Places are unsigned, for which compiled code need not ask whether they count from the end. The hash has 25 bits.
+    """
+    at = np.uint64(np.uint32(np.uint32(node) * np.uint32(0x9E3779B1)) >> np.uint32(7)) & mask
+    while keys[at] != -1 and keys[at] != np.int32(node):
+        at = (at + np.uint64(1)) & mask
+    return at
 
 
 @_jit
@@ -664,29 +667,32 @@ def _give(
     eps: float,
     keys: Array,
     residual: Array,
-    mask: int,
+    mask: np.uint64,
     touched: Array,
+    met: Array,
     queue: Array,
     used: int,
     tail: int,
 ) -> tuple[int, int]:
     """Give each neighbour its share; return the places used and the end of the queue."""
     for e in range(first, last):
-        w = indices[e]
+        w = np.uint64(indices[e])
         at = _slot(keys, mask, w)
+        code = _code(codes, added, w)
         before = 0.0
         if keys[at] == -1:
-            keys[at] = w
+            keys[at] = np.int32(w)
             touched[used] = at
+            met[used] = code
             used += 1
         else:
             before = residual[at]
         now = before + (share if weights is None else share * weights[e])
         residual[at] = now
-        if now > sure[_code(codes, added, w)]:
-            limit = eps * _degree(degree, added, w)
+        if now > sure[code]:
+            limit = eps * _degree(degree, added, np.int64(w))
             if before <= limit < now:  # it was not waiting yet
-                queue[tail] = w
+                queue[tail] = np.int32(w)
                 tail += 1
     return used, tail
 
@@ -704,8 +710,9 @@ def _push_all(
     eps: float,
     keys: Array,
     residual: Array,
-    mask: int,
+    mask: np.uint64,
     touched: Array,
+    met: Array,
     queue: Array,
     amount: Array,
     state: Array,
@@ -719,7 +726,7 @@ def _push_all(
     while head < tail:
         u = queue[head]
         row = _entries(indptr, added, u)
-        if used + row > (mask + 1) // 2 or tail + row > queue.size:
+        if used + row > (np.int64(mask) + 1) // 2 or tail + row > queue.size:
             break
         at = _slot(keys, mask, u)
         amount[head] = residual[at]
@@ -730,15 +737,15 @@ def _push_all(
             first, last = indptr[u], indptr[u + 1]
             used, tail = _give(
                 indices, weights, first, last, share, degree, codes, added, sure, eps,
-                keys, residual, mask, touched, queue, used, tail,
+                keys, residual, mask, touched, met, queue, used, tail,
             )  # fmt: skip
         if added is not None:
-            at = _added_row(added[0], u)
-            if at >= 0:
-                first, last = added[1][at], added[1][at + 1]
+            own = _added_row(added[0], u)
+            if own >= 0:
+                first, last = added[1][own], added[1][own + 1]
                 used, tail = _give(
                     added[2], added[3], first, last, share, degree, codes, added, sure, eps,
-                    keys, residual, mask, touched, queue, used, tail,
+                    keys, residual, mask, touched, met, queue, used, tail,
                 )  # fmt: skip
     state[0], state[1], state[2] = used, head, tail
     return head == tail  # type: ignore[no-any-return]
@@ -748,36 +755,36 @@ def _push_all(
 def _rank(
     v: int,
     degree: Array,
-    codes: Array,
     added: Added,
     most: Array,
     c: float,
     keys: Array,
     received: Array,
     touched: Array,
+    met: Array,
     used: int,
     index: Array,
     score: Array,
 ) -> None:
     """Write the patch of v from the nodes touched, and empty the table."""
     index[0] = v
+    score[0] = (1.0 - c) * received[touched[0]]
+    keys[touched[0]] = -1
     scale = (1.0 - c) * np.sqrt(_degree(degree, added, v))
     above = scale * (1.0 + 1e-6)  # with it no score is larger than its bound, rounding included
     members, values = index[1:], score[1:]
     count = 0
     floor = 0.0
-    for i in range(used):
+    for i in range(1, used):
         at = touched[i]
-        u = keys[at]
-        keys[at] = -1
-        if u == v:
-            score[0] = (1.0 - c) * received[at]
-        elif above * received[at] * most[_code(codes, added, u)] >= floor:
+        if above * received[at] * most[met[i]] >= floor:
+            u = keys[at]
             count = _insert(
                 np.float32(scale * received[at] / np.sqrt(_degree(degree, added, u))), u, values, members, count
             )
             if 0 < count == values.size:
                 floor = values[count - 1]
+        keys[at] = -1
 
 
 @_jit
@@ -816,7 +823,8 @@ def push_ppr(
     while fewest < min(4 * indptr.size, _FIRST_TABLE):
         fewest *= 2
     keys, residual = np.full(fewest, -1, np.int32), np.empty(fewest)
-    touched = np.empty(fewest // 2, np.int32)  # the places in use, in the order of their use
+    touched = np.empty(fewest // 2, np.uint32)  # the places in use, the source's first, in the order of their use
+    met = np.empty(fewest // 2, np.uint8)  # the codes of the nodes there
     queue, amount = np.empty(fewest, np.int32), np.empty(fewest)  # nodes to push, and what those before the head pushed
     state = np.zeros(3, np.int64)
     for s in range(sources.size):
@@ -825,14 +833,14 @@ def push_ppr(
             index[s, 0] = v
             score[s, 0] = 1.0 - c
             continue
-        mask = fewest - 1
+        mask = np.uint64(fewest - 1)
         at = _slot(keys, mask, v)
         keys[at], residual[at] = v, 1.0
-        touched[0], queue[0] = at, v
+        touched[0], met[0], queue[0] = at, _code(codes, added, v), v
         state[0], state[1], state[2] = 1, 0, 1  # places used, head of the queue, its end
         while not _push_all(
             indptr, indices, weights, degree, codes, added, sure, c, eps,
-            keys, residual, mask, touched, queue, amount, state,
+            keys, residual, mask, touched, met, queue, amount, state,
         ):  # fmt: skip
             used, head, tail = state[0], state[1], state[2]
             row = _entries(indptr, added, queue[head])
@@ -841,20 +849,23 @@ def push_ppr(
                 queue, amount = np.empty(2 * (tail + row), np.int32), np.empty(2 * (tail + row))
                 queue[:tail] = old_queue[:tail]
                 amount[:head] = old_amount[:head]
-            places = mask + 1
+            had = np.int64(mask) + 1
+            places = had
             while places // 2 < used + row:
                 places *= 2
-            if places > mask + 1:
+            if places > had:
                 # move every entry to its place in a table with room for the next row
                 nodes, values = keys[touched[:used]], residual[touched[:used]]
                 keys[touched[:used]] = -1
                 if places > keys.size:
                     keys, residual = np.full(places, -1, np.int32), np.empty(places)
-                    touched = np.empty(places // 2, np.int32)
-                mask = places - 1
+                    old_met = met
+                    touched, met = np.empty(places // 2, np.uint32), np.empty(places // 2, np.uint8)
+                    met[:used] = old_met[:used]
+                mask = np.uint64(places - 1)
                 for i in range(used):
                     at = _slot(keys, mask, nodes[i])
                     keys[at], residual[at], touched[i] = nodes[i], values[i], at
         for i in range(state[1]):
             residual[_slot(keys, mask, queue[i])] += amount[i]
-        _rank(v, degree, codes, added, most, c, keys, residual, touched, state[0], index[s], score[s])
+        _rank(v, degree, added, most, c, keys, residual, touched, met, state[0], index[s], score[s])
