@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -112,6 +112,9 @@ def store_tables(
             if pa.types.is_string(ids.type):
                 ids = ids.cast(pa.large_string())
             indptr, counts = _sort_edges(table, columns, ids, bool(options.get("directed")), memory, draft)
+        except pa.ArrowMemoryError as error:
+            way_out = "give a range of edges less of it: memory=... (--memory)"
+            raise InputError(f"memory ran out ({error}); {way_out}") from None
         except (_NotPlainError, pa.ArrowException):
             # the whole columns at once tell in full what is wrong, or that nothing is
             graph = read_tables(nodes, edges, **options, name=name)
@@ -156,28 +159,61 @@ def _nodes_alone(
 def _edge_ids(table: _Table, source: str, target: str) -> Any:
     """Return the ids that the edges name, sorted."""
     ids = None
+    waiting: list[Any] = []  # merged once they outnumber the ids known, so that each is sorted a few times only
     for piece in table.pieces([source, target]):
-        here = [*_plain_ids(piece, source).chunks, *_plain_ids(piece, target).chunks]
-        if ids is not None and ids.type != here[0].type:
+        here = _sorted_union([*_plain_ids(piece, source).chunks, *_plain_ids(piece, target).chunks])
+        ids = here[:0] if ids is None else ids
+        if ids.type != here.type:
             raise _NotPlainError
-        ids = pc.unique(pa.chunked_array(here if ids is None else [ids, *here]))
+        waiting.append(here)
+        if sum(map(len, waiting)) > len(ids):
+            ids, waiting = _sorted_union([ids, *waiting]), []
     if ids is None:
         raise _NotPlainError
+    return _sorted_union([ids, *waiting])
+
+
+def _sorted_union(parts: list[Any]) -> Any:
+    """Return the distinct values of arrays of one type, sorted."""
+    if pa.types.is_integer(parts[0].type):  # a sort takes a fraction of the memory of a hash table, numpy's or arrow's
+        values = np.concatenate([part.to_numpy() for part in parts])
+        values.sort()
+        return pa.array(values[np.append(True, values[1:] != values[:-1])] if values.size else values, parts[0].type)
+    ids = pc.unique(pa.chunked_array(parts))
     return ids.take(pc.array_sort_indices(ids))
+
+
+def _finder(ids: Any) -> Callable[[Any], IntArray]:
+    """Return a function from values to their places among the ids; one that is not there is no plain table."""
+    known: IntArray = ids.to_numpy() if pa.types.is_integer(ids.type) else np.empty(0, np.int64)
+
+    def search(values: Any) -> IntArray:
+        given = values.to_numpy()
+        at: IntArray = np.asarray(np.searchsorted(known, given))
+        if not np.array_equal(known[np.minimum(at, known.size - 1)], given):
+            raise _NotPlainError
+        return at
+
+    def look_up(values: Any) -> IntArray:
+        found = pc.index_in(values, value_set=ids)
+        if found.null_count:
+            raise _NotPlainError
+        at: IntArray = found.to_numpy()
+        return at
+
+    return search if known.size and np.all(known[1:] > known[:-1]) else look_up
 
 
 def _edge_pieces(table: _Table, columns: _Columns, ids: Any) -> Iterator[tuple[IntArray, IntArray, Any]]:
     """Yield the numbers of both ends and the weights, a million edges or so at a time."""
+    find = _finder(ids)
     for piece in table.pieces([column for column in columns if column is not None]):
         ends = []
         for column in columns[:2]:
             values = _plain_ids(piece, column)
             if values.type != ids.type:
                 raise _NotPlainError
-            found = pc.index_in(values, value_set=ids)
-            if found.null_count:
-                raise _NotPlainError
-            ends.append(found.to_numpy())
+            ends.append(find(values))
         weights = None
         if columns[2] is not None:
             weights = piece.column(columns[2]).cast(pa.float64()).to_numpy()

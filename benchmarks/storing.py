@@ -1,0 +1,75 @@
+"""A graph on disk from a table of edges larger than the memory it takes.
+
+python benchmarks/storing.py [EDGES]    (default 100,000,000, a twentieth as many nodes)
+
+The edges lie in a folder of Parquet files. The memory is what the process holds of its own at its largest, looked at a
+hundred times a second: pages of mapped files, which the system takes back when it needs them, do not count.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import record
+
+from gpatcher.data.ondisk import open_graph, store_tables
+
+PIECE = 10_000_000
+
+
+def prepare(folder: Path, edges: int) -> None:
+    """Write edges between random nodes."""
+    rng = np.random.default_rng(0)
+    folder.mkdir()
+    for start in range(0, edges, PIECE):
+        ends = rng.integers(0, edges // 20, (2, min(PIECE, edges - start)))
+        pq.write_table(pa.table({"source": ends[0], "target": ends[1]}), folder / f"{start:012d}.parquet")
+
+
+def store(folder: Path, memory: int) -> None:
+    """Store the edges in this process and print its seconds and what it held at most beyond its start."""
+    start = largest = record.memory_bytes("RssAnon")
+    done = threading.Event()
+
+    def watch() -> None:
+        nonlocal largest
+        while not done.wait(0.01):
+            largest = max(largest, record.memory_bytes("RssAnon"))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    started = time.perf_counter()
+    try:
+        store_tables(None, folder / "edges", folder / "graph", memory=memory)
+    finally:
+        done.set()
+        watcher.join()
+    print(json.dumps({"seconds": time.perf_counter() - started, "peak": largest - start}))
+
+
+def main(edges: int) -> None:
+    columns = 16 * edges  # bytes of two columns of ids
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        prepare(folder / "edges", edges)
+        command = [sys.executable, __file__, str(folder), str(columns // 16)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        found = json.loads(done.stdout.splitlines()[-1])
+        graph = open_graph(folder / "graph")
+        row = {"edges": edges, "nodes": graph.n, "stored_edges": graph.m, "columns_gb": columns / 1e9}
+    row |= {"peak_gb": found["peak"] / 1e9, "ratio": found["peak"] / columns, "seconds": found["seconds"]}
+    record.write("storing", [row | {"bound": "ratio below 1"}])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        store(Path(sys.argv[1]), int(sys.argv[2]))
+    else:
+        main(int(sys.argv[1]) if len(sys.argv) == 2 else 100_000_000)
