@@ -453,7 +453,14 @@ class Graph:
         """Return the graph with these splits, each checked against it."""
         for number, split in enumerate(splits):
             self._check_split(split, number)
-        graph = replace(self, splits=tuple(splits))
+        return self._with(splits=tuple(splits))
+
+    def with_features(self, x: Any) -> Graph:
+        """Return the graph with these features, shape (n, d), checked against it; shared, not copied."""
+        return self._with(x=check_features(x, self.n))
+
+    def _with(self, **parts: Any) -> Graph:
+        graph = replace(self, **parts)
         # what is known of the edges stays known: to look at them again may take long
         known = ("fingerprint", "one_way_edges", "self_loops")
         graph.__dict__.update({name: self.__dict__[name] for name in known if name in self.__dict__})

@@ -212,51 +212,61 @@ def load_tables(nodes: Any, edges: Any, *, encoder: TableEncoder | None = None, 
     elif chosen.features is not None or chosen.label not in (None, _DEFAULT_LABEL) or chosen.columns or chosen.roles:
         raise InputError("labels, features and splits are columns of the table of nodes; pass nodes, or leave them out")
 
-    given = None if found is None else found.ids
-    try:
-        ends = _stream_edges(edge_table, chosen.source, chosen.target, chosen.weight, given)
-    except (_NotPlainError, pa.ArrowException):
-        # the whole columns at once tell in full what is wrong, or that nothing is
-        ends = _whole_edges(edge_table, chosen, found)
-    pa.default_memory_pool().release_unused()
-
-    x: Features | None = None
-    y: IntArray | None = None
-    classes: tuple[str, ...] | None = None
-    roles: dict[str, Any] = {}
-    if found is not None:
-        added = len(ends.ids) - len(found.ids)
-        found.add_rows(added)
-        if encoder is None:
-            encoder = TableEncoder.fit(found.columns, chosen.columns, found.refuse)
-        if encoder.coders:
-            x = encoder.transform(found.columns, found.refuse)
-        y, classes, roles = found.y, found.classes, found.roles
-    graph = Graph.from_edge_index(
-        ends.numbers,
-        x=x,
-        y=y,
-        num_nodes=len(ends.ids),
-        weights=ends.weights,
-        classes=classes,
-        name=chosen.name if chosen.name is not None else edge_table.stem,
-        node_ids=ends.ids.to_numpy(zero_copy_only=False),
-    )
-    counts = Counts(
-        node_rows=0 if found is None else found.rows_read,
-        doubled=0 if found is None else found.doubled,
-        nameless=0 if found is None else found.nameless,
-        added=len(ends.ids) - (0 if found is None else len(found.ids)),
-        edge_rows=ends.rows,
-        endless=ends.endless,
-        unknown=ends.unknown,
-        repeated=graph.duplicate_edges,
-    )
-    if not chosen.directed:
-        graph = _both_ways(graph)
+    # features on one side, edges on the other: neither needs the other, and both let go of the interpreter
+    with ThreadPoolExecutor(1) as aside:
+        features = None if found is None else aside.submit(_features, found, chosen, encoder)
+        given = None if found is None else found.ids
+        try:
+            ends = _stream_edges(edge_table, chosen.source, chosen.target, chosen.weight, given)
+        except (_NotPlainError, pa.ArrowException):
+            # the whole columns at once tell in full what is wrong, or that nothing is
+            ends = _whole_edges(edge_table, chosen, found)
+        pa.default_memory_pool().release_unused()
+        added = len(ends.ids) - (0 if found is None else len(found.ids))
+        if found is not None and features is not None and added:
+            features.exception()  # waits; what was made without the added nodes is of no use
+            found.add_rows(added)
+            features = aside.submit(_features, found, chosen, encoder)
+        graph = Graph.from_edge_index(
+            ends.numbers,
+            y=None if found is None else found.y,
+            num_nodes=len(ends.ids),
+            weights=ends.weights,
+            classes=None if found is None else found.classes,
+            name=chosen.name if chosen.name is not None else edge_table.stem,
+            node_ids=ends.ids.to_numpy(zero_copy_only=False),
+        )
+        counts = Counts(
+            node_rows=0 if found is None else found.rows_read,
+            doubled=0 if found is None else found.doubled,
+            nameless=0 if found is None else found.nameless,
+            added=added,
+            edge_rows=ends.rows,
+            endless=ends.endless,
+            unknown=ends.unknown,
+            repeated=graph.duplicate_edges,
+        )
+        if not chosen.directed:
+            graph = _both_ways(graph)
+        x: Features | None = None
+        if features is not None:
+            encoder, x, notes = features.result()
+            for note in notes:
+                warn_input(note)
+            graph = graph.with_features(x)
+    roles = {} if found is None else found.roles
     if "split_column" in roles:
         graph = graph.with_splits([split_from_parts(roles["split_column"])])
     return Tables(graph, encoder if x is not None else None, counts, chosen, roles)
+
+
+def _features(
+    found: _Nodes, options: TableOptions, encoder: TableEncoder | None
+) -> tuple[TableEncoder, Features | None, list[str]]:
+    """Return the encoder, by default a new one, the features that it makes, if any, and what is to be told of them."""
+    if encoder is None:
+        return TableEncoder.fit_transform(found.columns, options.columns, found.refuse)
+    return encoder, *(encoder.features(found.columns, found.refuse) if encoder.coders else (None, []))
 
 
 def _with_common_classes(graph: Graph, on_rare: str) -> Graph:
