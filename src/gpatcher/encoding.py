@@ -195,6 +195,15 @@ def _combined(values: Any) -> Any:
     return (values.cast(pa.large_string()) if wide else values).combine_chunks()
 
 
+def _bytes(words: Any) -> tuple[IntArray, npt.NDArray[np.uint8]]:
+    """Return where each text starts and ends in the bytes of all, and those bytes; shared with the arrow array."""
+    _, start, text = words.buffers()
+    return (
+        np.frombuffer(start, np.int64)[words.offset : words.offset + len(words) + 1],
+        np.frombuffer(text or b"", np.uint8),
+    )
+
+
 # ------------------------------------------------------------------------------------------ one class per kind
 
 
@@ -417,17 +426,15 @@ class _Text:
     def hashed(self, values: Any) -> tuple[npt.NDArray[Any], ...]:
         """Return the hashed words of each row, as `kernels.append_words` takes them."""
         words = pc.fill_null(_to_words(self.column, values), "").cast(pa.large_string())
-        beyond = pc.invert(pc.string_is_ascii(words))
-        if pc.any(beyond).as_py():
+        start, text = _bytes(words)
+        if text.max(initial=0) > 127:
             # the kernel knows the small letters of ASCII alone; of other text it gets the words one by one
-            plain = [" ".join(_WORD.findall(text.lower())) for text in words.filter(beyond).to_pylist()]
-            words = pc.replace_with_mask(words, beyond, pa.array(plain, pa.large_string()))
-        _, start, text = words.buffers()
-        starts = np.frombuffer(start, np.int64)[words.offset : words.offset + len(words) + 1]
-        letters = np.frombuffer(text or b"", np.uint8)
-        room = (starts[-1] - starts[0] + len(words)) // 3  # two letters and what parts them from the next
+            beyond = pc.invert(pc.string_is_ascii(words))
+            plain = [" ".join(_WORD.findall(row.lower())) for row in words.filter(beyond).to_pylist()]
+            start, text = _bytes(pc.replace_with_mask(words, beyond, pa.array(plain, pa.large_string())))
+        room = (text.size + len(words)) // 3  # for two letters and what parts them from the next
         hashed = np.empty(len(words) + 1, np.int64), np.empty(room, np.int32), np.empty(room, np.float32)
-        kernels.hash_words(starts, letters, self.width, *hashed)
+        kernels.hash_words(start, text, self.width, *hashed)
         return hashed
 
 
@@ -453,7 +460,10 @@ def find_kind(values: Any) -> tuple[str, str]:
     if pa.types.is_boolean(kind):
         return "boolean", ""
     if is_number(kind):
-        low, high = (value.as_py() for value in pc.min_max(values).values())
+        for part in (values[:100], values):  # the first few tell of most columns
+            low, high = (value.as_py() for value in pc.min_max(part).values())
+            if low != high and (low, high) != (0, 1):
+                return "number", ""
         if low == high and not values.null_count:
             return "ignore", "constant"
         return ("boolean" if pa.types.is_integer(kind) and (low, high) == (0, 1) else "number"), ""
@@ -470,11 +480,10 @@ def find_kind(values: Any) -> tuple[str, str]:
     if not len(words):
         return "ignore", "empty"
     with suppress(pa.ArrowInvalid):
-        trimmed = pc.utf8_trim_whitespace(words)
-        trimmed[:1].cast(pa.timestamp("us"))  # to fail on every value takes its time
-        trimmed.cast(pa.timestamp("us"))
+        for part in (words[:1], words):  # a cast that fails goes through all values
+            pc.utf8_trim_whitespace(part).cast(pa.timestamp("us"))
         return "date", ""
-    distinct = pc.count_distinct(words).as_py()
+    distinct = len(words.unique())
     if distinct == len(words) > 2:
         spaced = pc.any(pc.match_substring(words, " ")).as_py()
         return ("text", "") if spaced else ("ignore", "different in every row")

@@ -182,6 +182,11 @@ def sort_rows(indptr: Array, indices: Array, weights: Array | None) -> None:
     """Sort each row by neighbour id, in place, its weights along with it."""
     for v in range(indptr.size - 1):
         lo, hi = indptr[v], indptr[v + 1]
+        e = lo + 1
+        while e < hi and indices[e - 1] <= indices[e]:
+            e += 1
+        if e >= hi:
+            continue  # sorted already, as many files are
         if weights is None:
             indices[lo:hi].sort()
         else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,9 +33,10 @@ _PARQUET = (".parquet", ".pq")
 _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _DEFAULT_LABEL = "label"
 _HEADER_BYTES = 1 << 22
-# Edges are handled in pieces of so many rows, as each costs one hash table of the ids. A text file is read in smaller
-# blocks, several of which pyarrow keeps in flight.
+# Edges are handled in pieces of so many rows, as each costs one hash table of the ids. A text file of at most so many
+# bytes is one piece; a larger one is read in blocks, several of which pyarrow keeps in flight.
 _PIECE_ROWS = 1 << 20
+_WHOLE_BYTES = 1 << 25
 _BLOCK_BYTES = 1 << 18
 _POOL = pa.system_memory_pool()  # gives back what is freed; the default one keeps as much again
 _WHOLE_BLOCK = 2**31 - 1  # the largest block pyarrow's reader takes
@@ -549,15 +551,20 @@ class _Table:
             return
         convert = pa.csv.ConvertOptions(include_columns=names)
         parse = pa.csv.ParseOptions(delimiter=self.delimiter)
+        options = dict(convert_options=convert, parse_options=parse, memory_pool=_POOL)
+        if self.suffix in (".csv", ".tsv") and self.path.stat().st_size <= _WHOLE_BYTES:
+            yield pa.csv.read_csv(self.path, **options)  # on all cores, unlike the reader of blocks
+            return
         read = pa.csv.ReadOptions(block_size=_BLOCK_BYTES)
-        options = dict(read_options=read, convert_options=convert, parse_options=parse, memory_pool=_POOL)
-        with pa.csv.open_csv(self.path, **options) as batches:
+        with pa.csv.open_csv(self.path, read_options=read, **options) as batches:
             waiting: list[Any] = []
+            rows = 0
             for batch in batches:
                 waiting.append(batch)
-                if sum(part.num_rows for part in waiting) >= _PIECE_ROWS:
+                rows += batch.num_rows
+                if rows >= _PIECE_ROWS:
                     yield pa.Table.from_batches(waiting)
-                    waiting = []
+                    waiting, rows = [], 0
             if waiting:
                 yield pa.Table.from_batches(waiting)
 
@@ -613,7 +620,8 @@ def _header(path: Path, usual: str, given: str | None) -> tuple[list[str], str]:
     """Return the names of the columns and what separates them: as given, as usual, or found where that gives one."""
     with pa.input_stream(str(path), compression="detect") as stream:
         start: bytes = stream.read(_HEADER_BYTES)
-    first = next((line for line in start.splitlines() if line.strip()), b"").decode("utf-8-sig")
+    lines = (line for part in io.BytesIO(start) for line in part.splitlines())  # no more of them than needed
+    first = next((line for line in lines if line.strip()), b"").decode("utf-8-sig")
     found = {}
     for mark in (usual, *_MARKS) if given is None else (given,):
         rows = list(csv.reader([first], delimiter=mark))
