@@ -162,7 +162,7 @@ def kept(values):
     return sorted(counts, key=lambda value: (-counts[value], value))[:CATEGORIES]
 
 
-WORDS = st.lists(st.text("abcAé -,.'1\n", max_size=20), min_size=1, max_size=20)
+WORDS = st.lists(st.text("abcAZ_é -,.'1\n", max_size=40) | st.text(max_size=20), min_size=1, max_size=20)
 
 
 @settings(max_examples=100, deadline=None)
@@ -171,6 +171,23 @@ def test_text_is_hashed_as_scikit_learn_does(values):
     expected = HashingVectorizer(n_features=TEXT_WIDTH).transform(values)
     found = dense(encode(values, "text"))
     np.testing.assert_allclose(found, expected.toarray(), atol=1e-6)
+
+
+@pytest.mark.parametrize("text", ["İstanbul ǅ STRASSE", "日本語 テキスト", "a\u0301b x1 _y", "\x00ab\x00cd", "x" * 99])
+def test_hashing_beyond_ascii(text):
+    expected = HashingVectorizer(n_features=TEXT_WIDTH).transform([text, "plain Words"])
+    np.testing.assert_allclose(dense(encode([text, "plain Words"], "text")), expected.toarray(), atol=1e-6)
+    # a slice of an arrow array, whose bytes start elsewhere
+    encoder = TableEncoder.fit({"a": column(["one two"])}, {"a": "text"})
+    part = {"a": column(["before", text, None, "plain Words"]).slice(1)}
+    np.testing.assert_allclose(dense(encoder.transform(part))[[0, 2]], expected.toarray(), atol=1e-6)
+
+
+def test_days_are_the_same_whether_many_share_one_or_not():
+    days = [date(1965, 3, 1), date(1999, 12, 31), None, date(2000, 2, 29), date(2000, 3, 1)]
+    alone = encode(days)
+    crowd = encode([day for day in days for _ in range(4000)])
+    assert np.array_equal(crowd[::4000], alone)
 
 
 def test_wide_features_are_sparse():

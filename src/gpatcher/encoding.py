@@ -475,19 +475,20 @@ def find_kind(values: Any) -> tuple[str, str]:
     starts = np.linspace(0, max(0, len(values) - _SAMPLE // 16), 16).astype(int)
     stretches = [values] if len(values) <= _SAMPLE else [values.slice(int(at), _SAMPLE // 16) for at in starts]
     chunks = [chunk for stretch in stretches for chunk in stretch.chunks]
-    words = _no_blanks(_combined(pa.chunked_array(chunks, values.type)))
-    words = words.drop_null()
-    if not len(words):
+    words = _combined(pa.chunked_array(chunks, values.type)).drop_null()
+    every = words.unique()
+    distinct = _no_blanks(every).drop_null()
+    if not len(distinct):
         return "ignore", "empty"
     with suppress(pa.ArrowInvalid):
-        for part in (words[:1], words):  # a cast that fails goes through all values
+        for part in (distinct[:1], distinct):  # a cast that fails goes through all values
             pc.utf8_trim_whitespace(part).cast(pa.timestamp("us"))
         return "date", ""
-    distinct = len(words.unique())
-    if distinct == len(words) > 2:
-        spaced = pc.any(pc.match_substring(words, " ")).as_py()
+    rows = len(words) if len(distinct) == len(every) else len(_no_blanks(words).drop_null())
+    if len(distinct) == rows > 2:
+        spaced = pc.any(pc.match_substring(distinct, " ")).as_py()
         return ("text", "") if spaced else ("ignore", "different in every row")
-    return ("category" if distinct <= CATEGORIES or distinct * 10 <= len(words) else "text"), ""
+    return ("category" if len(distinct) <= CATEGORIES or len(distinct) * 10 <= rows else "text"), ""
 
 
 @dataclass(frozen=True)

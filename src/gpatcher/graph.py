@@ -231,12 +231,16 @@ class Graph:
     @cached_property
     def one_way_edges(self) -> int:
         """Number of edges without an equal edge in the opposite direction."""
-        return int(kernels.count_one_way(self.indptr, self.indices, self.weights, self.indptr[:-1].copy()))
+        return self._count_one_way(self.stored_edges)
 
-    @property
+    def _count_one_way(self, most: int) -> int:
+        return int(kernels.count_one_way(self.indptr, self.indices, self.weights, self.indptr[:-1].copy(), most))
+
+    @cached_property
     def is_directed(self) -> bool:
         """Whether some edge has no equal edge in the opposite direction."""
-        return self.one_way_edges > 0
+        known: int | None = self.__dict__.get("one_way_edges")
+        return (self._count_one_way(1) if known is None else known) > 0
 
     @cached_property
     def nbytes(self) -> int:
@@ -462,7 +466,7 @@ class Graph:
     def _with(self, **parts: Any) -> Graph:
         graph = replace(self, **parts)
         # what is known of the edges stays known: to look at them again may take long
-        known = ("fingerprint", "one_way_edges", "self_loops")
+        known = ("fingerprint", "is_directed", "one_way_edges", "self_loops")
         graph.__dict__.update({name: self.__dict__[name] for name in known if name in self.__dict__})
         return graph
 

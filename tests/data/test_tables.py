@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpatcher.data import read_tables
+from gpatcher.data import tables as tables_module
 from gpatcher.data.tables import load_tables
 from gpatcher.graph import Graph, InputError, InputWarning
 
@@ -107,6 +108,20 @@ def test_quoted_line_breaks(write):
     assert nodes.stat().st_size > 1 << 20  # more than one block
     graph = read_tables(nodes, write("edges.csv", "source,target\n0,99999\n"))
     assert graph.x.shape == (100_000, 1)  # one category
+
+
+def test_edges_in_pieces_are_the_same_edges(write, monkeypatch):
+    nodes = write("nodes.csv", "id,label\n" + "".join(f"n{i},{'ab'[i % 2]}\n" for i in range(50)))
+    text = "".join(f"n{i % 50},n{i * i * 7 % 50},{1 + i % 3}\n" for i in range(400))
+    edges = write("edges.csv", "source,target,weight\n" + text)
+    with pytest.warns(InputWarning):
+        whole = read_tables(nodes, edges, weight="weight")
+    for name, value in {"_WHOLE_BYTES": 0, "_BLOCK_BYTES": 200, "_PIECE_ROWS": 64}.items():
+        monkeypatch.setattr(tables_module, name, value)
+    assert len(list(tables_module._Table.open(edges).pieces(["source", "target"]))) > 3
+    with pytest.warns(InputWarning):
+        pieces = read_tables(nodes, edges, weight="weight")
+    assert pieces.content == whole.content
 
 
 def test_directed(write):

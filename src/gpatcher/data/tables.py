@@ -208,6 +208,7 @@ def load_tables(nodes: Any, edges: Any, *, encoder: TableEncoder | None = None, 
         hint = "; to use the weights, pass weight='weight' (--weight)" if "weight" in unused else ""
         warn_input(f"{edge_table.path}: {len(unused)} columns are not used: {some(unused)}{hint}")
 
+    pieces = _ahead(edge_table.pieces(list(wanted.values())))
     found: _Nodes | None = None
     if nodes is not None:
         found = _read_nodes(_Table.open(nodes, chosen.delimiter, "nodes"), chosen, encoder)
@@ -219,7 +220,7 @@ def load_tables(nodes: Any, edges: Any, *, encoder: TableEncoder | None = None, 
         features = None if found is None else aside.submit(_features, found, chosen, encoder)
         given = None if found is None else found.ids
         try:
-            ends = _stream_edges(edge_table, chosen.source, chosen.target, chosen.weight, given)
+            ends = _stream_edges(edge_table, pieces, chosen.source, chosen.target, chosen.weight, given)
         except (_NotPlainError, pa.ArrowException):
             # the whole columns at once tell in full what is wrong, or that nothing is
             ends = _whole_edges(edge_table, chosen, found)
@@ -908,8 +909,23 @@ class _NotPlainError(Exception):
     """A piece of a file holds something that needs a look at the whole."""
 
 
-def _stream_edges(table: _Table, source: str, target: str, weight: str | None, ids: Any) -> _Ends:
-    """Read the edges piece by piece.
+def _ahead(pieces: Iterator[Any]) -> Iterator[Any]:
+    """Return what an iterator gives; the next one is fetched on a thread, from now on."""
+    pool = ThreadPoolExecutor(1)
+
+    def given(piece: Any) -> Iterator[Any]:
+        with pool:
+            while (table := piece.result()) is not None:
+                piece = pool.submit(next, pieces, None)
+                yield table
+
+    return given(pool.submit(next, pieces, None))
+
+
+def _stream_edges(
+    table: _Table, pieces: Iterator[Any], source: str, target: str, weight: str | None, ids: Any
+) -> _Ends:
+    """Turn the ends of the edges into numbers, piece by piece.
 
     Only what is plainly right goes this way: any doubt raises `_NotPlainError`.
     """
@@ -928,7 +944,7 @@ def _stream_edges(table: _Table, source: str, target: str, weight: str | None, i
         sets[pa.string()] = ids.cast(pa.string())
     numbers: dict[str, list[IntArray]] = {source: [], target: []}
     weights: list[FloatArray] = []
-    for piece in table.pieces([source, target, *([] if weight is None else [weight])]):
+    for piece in pieces:
         with ThreadPoolExecutor(2) as pool:  # both ends at once
             for parts, found in zip(
                 numbers.values(), pool.map(partial(_plain_numbers, piece, sets), numbers), strict=True
