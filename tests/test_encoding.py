@@ -133,13 +133,13 @@ def test_categories():
         [0, 0, 0, 1],  # missing
         [1, 0, 0, 0],
     ]
-    with pytest.warns(InputWarning, match=r"column 'a': 1 values are new and count as rare: 'new' \(1\)"):
+    with pytest.warns(InputWarning, match=r"column 'a': 1 value is new and counts as rare: 'new' \(1\)"):
         later = encode(values, later=["new", "", "v", "w"]).tolist()
     assert later == [[0, 0, 1, 0], [0, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 0]]
 
 
 def test_a_new_category_where_none_was_rare():
-    with pytest.warns(InputWarning, match=r"column 'a': 1 values are new and count as no category: 'z' \(2\)"):
+    with pytest.warns(InputWarning, match=r"column 'a': 1 value is new and counts as no category: 'z' \(2\)"):
         assert encode(["u", "v", "u", "v"], later=["z", "v", "z"]).tolist() == [[0, 0], [0, 1], [0, 0]]
 
 
@@ -269,7 +269,7 @@ def test_changed_types_name_the_place(values, kind, later, message):
 
 def test_a_column_that_is_gone_is_named():
     encoder = TableEncoder.fit(MIXED)
-    with pytest.raises(InputError, match=r"1 columns .* are not there: 'n'; the columns are: b, c, d, t"):
+    with pytest.raises(InputError, match=r"1 column .* is not there: 'n'; the columns are: b, c, d, t"):
         encoder.transform({name: values for name, values in MIXED.items() if name != "n"})
 
 

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import scipy.sparse as sp
 
 from gpatcher import kernels
-from gpatcher.graph import Features, FloatArray, InputError, IntArray, some, warn_input
+from gpatcher.graph import Features, FloatArray, InputError, IntArray, counted, some, warn_input
 
 # called with column, wrong rows, values, what is wrong, the way out; raises an error that names the place
 Refuse: TypeAlias = Callable[[str, npt.NDArray[np.bool_], Any, str, str], None]
@@ -400,7 +400,10 @@ class _Category:
             new = Counter({w: c for w, c in zip(words, counts, strict=True) if c and w not in seen})
             if new:
                 shown = some(f"{value!r} ({count})" for value, count in new.most_common())
-                say(f"{len(new)} values are new and count as {'rare' if self.rare else 'no category'}: {shown}")
+                say(
+                    f"{counted(len(new), 'value is new and counts', 'values are new and count')} as "
+                    f"{'rare' if self.rare else 'no category'}: {shown}"
+                )
         np.take(table, code, out=out, mode="wrap")  # -1 is the last one
 
 
@@ -566,8 +569,11 @@ class TableEncoder:
                 ignored.setdefault(reason or "different in every row", []).append(column)
         notes = []
         for reason, names in ignored.items():
-            way = f"choose a kind to use them all the same: --column {names[0]}=..."
-            notes.append(f"{len(names)} columns are not used, being {reason}: {some(repr(c) for c in names)}; {way}")
+            way = f"choose a kind to use {'it' if len(names) == 1 else 'them'} all the same: --column {names[0]}=..."
+            notes.append(
+                f"{counted(len(names), 'column is', 'columns are')} not used, being {reason}: "
+                f"{some(repr(c) for c in names)}; {way}"
+            )
         encoder = cls(tuple(coders))
         wide = [coder for coder in coders if isinstance(coder, _Category | _Text)]
         filled = encoder.width - sum(len(coder.names()) for coder in wide) + 8 * len(wide)
@@ -608,7 +614,8 @@ class TableEncoder:
         lost = [coder.column for coder in self.coders if coder.column not in columns]
         if lost:
             raise InputError(
-                f"{len(lost)} columns that the model was fitted with are not there: {some(repr(c) for c in lost)}; "
+                f"{counted(len(lost), 'column')} that the model was fitted with "
+                f"{'is' if len(lost) == 1 else 'are'} not there: {some(repr(c) for c in lost)}; "
                 f"the columns are: {', '.join(map(str, columns))}"
             )
         n = len(next(iter(columns.values()))) if columns else 0

@@ -26,7 +26,18 @@ import pyarrow.parquet
 
 from gpatcher.data.splits import split_from_parts, stratified_folds, stratified_split, time_split
 from gpatcher.encoding import TableEncoder, is_number, is_text, to_numbers, to_seconds
-from gpatcher.graph import Features, FloatArray, Graph, InputError, IntArray, Split, encode_labels, some, warn_input
+from gpatcher.graph import (
+    Features,
+    FloatArray,
+    Graph,
+    InputError,
+    IntArray,
+    Split,
+    counted,
+    encode_labels,
+    some,
+    warn_input,
+)
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".csv.gz": ",", ".tsv.gz": "\t"}
 _PARQUET = (".parquet", ".pq")
@@ -206,7 +217,9 @@ def load_tables(nodes: Any, edges: Any, *, encoder: TableEncoder | None = None, 
     unused = [column for column in edge_table.columns if column not in wanted.values()]
     if unused:
         hint = "; to use the weights, pass weight='weight' (--weight)" if "weight" in unused else ""
-        warn_input(f"{edge_table.path}: {len(unused)} columns are not used: {some(unused)}{hint}")
+        warn_input(
+            f"{edge_table.path}: {counted(len(unused), 'column is', 'columns are')} not used: {some(unused)}{hint}"
+        )
 
     pieces = _ahead(edge_table.pieces(list(wanted.values())))
     found: _Nodes | None = None
@@ -284,18 +297,22 @@ def _with_common_classes(graph: Graph, on_rare: str) -> Graph:
         node = int(np.flatnonzero(y == rare[0])[0])
         shown = node if graph.node_ids is None else graph.node_ids[node]
         raise InputError(
-            f"{rare.size} classes have one labelled node each: {names}, the first at id {shown!r}; label more nodes of "
+            f"{counted(rare.size, 'class has', 'classes have')} one labelled node each: {names}, "
+            f"the first at id {shown!r}; label more nodes of "
             "it, or pass on_rare_class='keep' (for training alone) or 'unlabel' (--on-rare-class)"
         )
     if on_rare == "keep":
-        warn_input(f"{rare.size} classes have one labelled node each, which is for training alone: {names}")
+        warn_input(
+            f"{counted(rare.size, 'class has', 'classes have')} one labelled node each, which is "
+            f"for training alone: {names}"
+        )
         return graph
     kept = np.flatnonzero(sizes > 1)
     if not kept.size:
         raise InputError("every class has one labelled node; label more nodes")
     number = np.full(graph.num_classes + 1, -1)
     number[kept] = np.arange(kept.size)
-    warn_input(f"{rare.size} classes with one labelled node each are taken as unlabelled: {names}")
+    warn_input(f"{counted(rare.size, 'class', 'classes')} of one labelled node each, taken as unlabelled: {names}")
     return replace(graph, y=number[y], classes=tuple(graph.classes[c] for c in kept))
 
 
@@ -381,7 +398,8 @@ def _plain_features(found: _Nodes, width: int) -> FloatArray:
     numbers = {name: values for name, values in found.columns.items() if is_number(values.type)}
     if len(numbers) != width:
         raise InputError(
-            f"{found.table.path} has {len(numbers)} columns of numbers beside the id, the graph has {width} features; "
+            f"{found.table.path} has {counted(len(numbers), 'column')} of numbers beside the id, "
+            f"the graph has {counted(width, 'feature')}; "
             "give one column for each, in the order of the graph's"
         )
     columns = [to_numbers(name, values, found.refuse) for name, values in numbers.items()]
@@ -647,7 +665,10 @@ def _parquet_columns(files: tuple[Path, ...]) -> list[str]:
 def _refuse_doubled_names(where: Any, columns: Sequence[str]) -> None:
     doubled = [column for column, count in Counter(columns).items() if count > 1]
     if doubled:
-        raise InputError(f"{where}: {len(doubled)} column names appear more than once: {some(doubled)}; rename them")
+        raise InputError(
+            f"{where}: {counted(len(doubled), 'column name appears', 'column names appear')} more "
+            f"than once: {some(doubled)}; rename them"
+        )
 
 
 def _is_utf8(value: bytes | None) -> bool:
@@ -882,14 +903,18 @@ def _once(
         at = np.flatnonzero(code == doubled[0])
         places = some(table.place(int(row if rows is None else rows[row])) for row in at)
         raise InputError(
-            f"{table.path}: {doubled.size} ids in column {column!r} appear more than once, the first "
+            f"{table.path}: {counted(doubled.size, 'id')} in column {column!r} "
+            f"{'appears' if doubled.size == 1 else 'appear'} more than once, the first "
             f"{ids[int(at[0])].as_py()!r} on {places}; each node has one row, or pass on_duplicate_id='first' "
             "(--on-duplicate-id) to take the first one"
         )
     _, first = np.unique(code, return_index=True)
     first = np.sort(first)
     repeats = len(ids) - first.size
-    warn_input(f"{table.path}: {repeats} rows repeat an id of column {column!r} and are not used; the first one counts")
+    warn_input(
+        f"{table.path}: {counted(repeats, 'row repeats', 'rows repeat')} an id of column "
+        f"{column!r}; only the first one counts"
+    )
     return ids.take(pa.array(first)), first if rows is None else rows[first], repeats
 
 
@@ -1030,7 +1055,10 @@ def _whole_edges(table: _Table, options: TableOptions, nodes: _Nodes | None) -> 
             new = met.filter(pc.invert(pc.is_in(met, value_set=ids)))
             if len(new):
                 shown = some(repr(v.as_py()) for v in new[:6])
-                warn_input(f"{table.path}: {len(new)} ids are not in {nodes.table.path}; nodes are added: {shown}")
+                warn_input(
+                    f"{table.path}: {counted(len(new), 'id is', 'ids are')} not in "
+                    f"{nodes.table.path} and added as nodes: {shown}"
+                )
             ids = pa.concat_arrays([ids, new])
     numbers = np.empty((2, rows.size), np.int32)
     for row, column in enumerate((source, target)):
@@ -1077,7 +1105,8 @@ def _both_ways(graph: Graph) -> Graph:
         unequal = graph.one_way_edges - (given - 2 * pairs)
         if unequal:
             warn_input(
-                f"{graph.name}: {unequal // 2} edges are given in both directions with different weights; "
+                f"{graph.name}: {counted(unequal // 2, 'edge is', 'edges are')} given in both "
+                f"directions with different weights; "
                 "the larger one counts"
             )
     return both
