@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import log_softmax, softmax
 
-from gpatcher.calibration import Calibration, calibrate, fit_temperature, reliability
+from gpatcher.calibration import Calibration, calibrate, choose_temperature, fit_temperature, reliability
 from gpatcher.graph import InputError
 
 
@@ -65,6 +65,24 @@ def test_the_temperature_is_where_the_slope_vanishes():
 
 def test_where_all_is_right_nothing_is_sharpened():
     assert fit_temperature([[2.0, 0.0], [0.0, 1.0]], [0, 1]) == 1.0
+
+
+def test_few_nodes_do_no_harm():
+    """Where the raw probabilities are right, few nodes mislead a fit; the choice does so less, and helps where due."""
+    fresh, _ = drawn(4000, seed=999)
+
+    def loss(t, temperature):
+        true = softmax(fresh / temperature, axis=1)
+        return -(true * log_softmax(fresh / t, axis=1)).sum(1).mean()
+
+    for temperature in (1.0, 3.0):
+        draws = [drawn(40, temperature=temperature, seed=seed) for seed in range(40)]
+        raw = loss(1.0, temperature)
+        fitted = np.mean([loss(fit_temperature(*draw), temperature) for draw in draws]) - raw
+        chosen = np.mean([loss(choose_temperature(*draw), temperature) for draw in draws]) - raw
+        assert chosen < 0.8 * fitted if temperature == 1 else chosen < 0.9 * fitted < 0
+    assert choose_temperature(*drawn(20_000, temperature=3.0)) == fit_temperature(*drawn(20_000, temperature=3.0))
+    assert choose_temperature(np.empty((0, 3)), np.empty(0, int)) == 1.0
 
 
 def test_scaling_lowers_the_error_and_keeps_the_classes():

@@ -45,7 +45,7 @@ def test_store_takes_tables(tmp_path):
     (tmp_path / "n.csv").write_text("id,label\na,x\nb,y\nc,\n")
     (tmp_path / "e.csv").write_text("source,target,kind\na,b,1\nb,a,2\n")
     done = run(tmp_path, "store", "--nodes", "n.csv", "--edges", "e.csv", "--out", "graph", "--memory", "0.01")
-    assert "3 nodes and 1 edges in graph" in done.stdout
+    assert "3 nodes and 1 edge in graph" in done.stdout
     graph = open_graph(tmp_path / "graph")
     assert graph.node_ids.tolist() == ["a", "b", "c"]
     assert graph.classes == ("x", "y")

@@ -20,7 +20,7 @@ def test_counts_what_is_there():
     assert (found.labelled, found.isolated, found.components) == (5, 2, 4)
     assert (found.duplicate_edges, found.self_loops, found.directed) == (1, 1, False)
     text = " ".join(found.problems)
-    for part in ("2 nodes have no neighbour", "1 edges repeated", "1 edges join", "1 of 6 nodes have no label"):
+    for part in ("2 nodes have no neighbour", "1 edge repeated", "1 edge joins", "1 of 6 nodes have no label"):
         assert part in text
     assert "2 nodes have no feature other than 0" in text
 

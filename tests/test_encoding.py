@@ -133,13 +133,13 @@ def test_categories():
         [0, 0, 0, 1],  # missing
         [1, 0, 0, 0],
     ]
-    with pytest.warns(InputWarning, match=r"column 'a': 1 values are new and count as rare: 'new' \(1\)"):
+    with pytest.warns(InputWarning, match=r"column 'a': 1 value is new and counts as rare: 'new' \(1\)"):
         later = encode(values, later=["new", "", "v", "w"]).tolist()
     assert later == [[0, 0, 1, 0], [0, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 0]]
 
 
 def test_a_new_category_where_none_was_rare():
-    with pytest.warns(InputWarning, match=r"column 'a': 1 values are new and count as no category: 'z' \(2\)"):
+    with pytest.warns(InputWarning, match=r"column 'a': 1 value is new and counts as no category: 'z' \(2\)"):
         assert encode(["u", "v", "u", "v"], later=["z", "v", "z"]).tolist() == [[0, 0], [0, 1], [0, 0]]
 
 
@@ -162,7 +162,7 @@ def kept(values):
     return sorted(counts, key=lambda value: (-counts[value], value))[:CATEGORIES]
 
 
-WORDS = st.lists(st.text("abcAé -,.'1\n", max_size=20), min_size=1, max_size=20)
+WORDS = st.lists(st.text("abcAZ_é -,.'1\n", max_size=40) | st.text(max_size=20), min_size=1, max_size=20)
 
 
 @settings(max_examples=100, deadline=None)
@@ -171,6 +171,23 @@ def test_text_is_hashed_as_scikit_learn_does(values):
     expected = HashingVectorizer(n_features=TEXT_WIDTH).transform(values)
     found = dense(encode(values, "text"))
     np.testing.assert_allclose(found, expected.toarray(), atol=1e-6)
+
+
+@pytest.mark.parametrize("text", ["İstanbul ǅ STRASSE", "日本語 テキスト", "a\u0301b x1 _y", "\x00ab\x00cd", "x" * 99])
+def test_hashing_beyond_ascii(text):
+    expected = HashingVectorizer(n_features=TEXT_WIDTH).transform([text, "plain Words"])
+    np.testing.assert_allclose(dense(encode([text, "plain Words"], "text")), expected.toarray(), atol=1e-6)
+    # a slice of an arrow array, whose bytes start elsewhere
+    encoder = TableEncoder.fit({"a": column(["one two"])}, {"a": "text"})
+    part = {"a": column(["before", text, None, "plain Words"]).slice(1)}
+    np.testing.assert_allclose(dense(encoder.transform(part))[[0, 2]], expected.toarray(), atol=1e-6)
+
+
+def test_days_are_the_same_whether_many_share_one_or_not():
+    days = [date(1965, 3, 1), date(1999, 12, 31), None, date(2000, 2, 29), date(2000, 3, 1)]
+    alone = encode(days)
+    crowd = encode([day for day in days for _ in range(4000)])
+    assert np.array_equal(crowd[::4000], alone)
 
 
 def test_wide_features_are_sparse():
@@ -252,7 +269,7 @@ def test_changed_types_name_the_place(values, kind, later, message):
 
 def test_a_column_that_is_gone_is_named():
     encoder = TableEncoder.fit(MIXED)
-    with pytest.raises(InputError, match=r"1 columns .* are not there: 'n'; the columns are: b, c, d, t"):
+    with pytest.raises(InputError, match=r"1 column .* is not there: 'n'; the columns are: b, c, d, t"):
         encoder.transform({name: values for name, values in MIXED.items() if name != "n"})
 
 

@@ -179,5 +179,5 @@ def test_nodes_by_their_ids(graph):
     assert find_node(named, "n12") == 12
     with pytest.raises(InputError, match="no node with the id 'n99'; did you mean n9"):
         find_node(named, "n99")
-    with pytest.raises(InputError, match=r"1 nodes are not in the graph: 80"):
+    with pytest.raises(InputError, match=r"1 node is not in the graph: 80"):
         fitted(graph).explain(80)

@@ -254,7 +254,7 @@ def test_counts_and_repr():
     assert (graph.n, graph.m, graph.num_features, graph.num_classes) == (3, 2, 5, 2)
     assert graph.classes == ("0", "1")
     assert graph.nbytes == 4 * 8 + 4 * 4 + 3 * 8 + 60
-    assert repr(graph) == "Graph('path': 3 nodes, 4 stored edges, 5 features, 2 classes, 1 splits)"
+    assert repr(graph) == "Graph('path': 3 nodes, 4 stored edges, 5 features, 2 classes, 1 split)"
     sparse = Graph.from_edge_index(PATH, x=sp.csr_array(np.eye(3)))
     assert sparse.nbytes == 4 * 8 + 4 * 4 + sparse.x.data.nbytes + sparse.x.indices.nbytes + sparse.x.indptr.nbytes
 
@@ -277,7 +277,7 @@ def test_number_of_nodes_comes_from_the_first_that_knows():
             dict(num_nodes=3),
             "2 edges have a source outside 0 to 2: 5, 7, the first at edge 1;",
         ),
-        ([[0, 1], [1, -1]], {}, "1 edges have a target outside 0 to 1: -1, the first at edge 1; ids count from 0"),
+        ([[0, 1], [1, -1]], {}, "1 edge has a target outside 0 to 1: -1, the first at edge 1; ids count from 0"),
         ([[0, 1]], {}, r"edge_index must have shape \(2, m\), got \(1, 2\)"),
         ([[0, 1], [1, 2], [2, 0]], {}, "looks transposed, pass edge_index.T"),
         ([0, 1], {}, r"got \(2,\)"),
@@ -300,7 +300,7 @@ def test_edge_refusals(edges, named, message):
     ("weights", "message"),
     [
         ([1, np.nan, 1, np.inf], "2 weights are not finite: nan at edge 1; replace or remove them"),
-        ([1, 1, -2, 1], r"1 weights are negative: -2.0 at edge 2; the normalised adjacency needs positive weights"),
+        ([1, 1, -2, 1], r"1 weight is negative: -2.0 at edge 2; the normalised adjacency needs positive weights"),
         (
             [1, 1, 0, 0],
             "2 weights are zero: 0.0 at edge 2; an edge of weight 0 is no edge",
@@ -422,7 +422,7 @@ def test_duplicates_are_counted_and_warned():
 
 
 def test_self_loops_are_kept_and_warned():
-    with pytest.warns(InputWarning, match="2 edges join a node to itself; they are kept"):
+    with pytest.warns(InputWarning, match="2 edges join a node to itself: kept"):
         graph = Graph.from_edge_index([[0, 1, 0, 1], [0, 1, 1, 0]])
     assert graph.self_loops == 2
     assert graph.neighbours(0).tolist() == [0, 1]
@@ -489,9 +489,9 @@ def test_split_hash_tells_parts_apart():
     ("parts", "message"),
     [
         (([0, 1, 2], [2, 1], [3]), "2 nodes are in both train and val: 1, 2; each node belongs to one part"),
-        (([0], [1], [0]), "1 nodes are in both train and test: 0"),
-        (([0], [1], [1]), "1 nodes are in both val and test: 1"),
-        (([0, 0, 1], [2], [3]), "train lists 1 nodes more than once: 0"),
+        (([0], [1], [0]), "1 node is in both train and test: 0"),
+        (([0], [1], [1]), "1 node is in both val and test: 1"),
+        (([0, 0, 1], [2], [3]), "train lists 1 node more than once: 0"),
         (([0], [-1], [3]), "val holds the negative node id -1"),
         (([], [1], [3]), "the split has no training node"),
         (([[0, 1]], [2], [3]), r"train must be one-dimensional, got shape \(1, 2\); pass one Split per column"),
@@ -509,16 +509,16 @@ def test_split_is_frozen():
 
 
 def test_split_beyond_the_graph():
-    with pytest.raises(InputError, match=r"path, split 1: test names 2 nodes that are not there: 3, 7; .* 0 to 2"):
+    with pytest.raises(InputError, match=r"path, split 1: test names 2 nodes not there: 3, 7; .* 0 to 2"):
         Graph.from_edge_index(
             PATH, y=[0, 1, 0], name="path", splits=[Split([0, 1], [2], []), Split([0, 1], [2], [3, 7])]
         )
 
 
 def test_training_node_without_label():
-    with pytest.raises(InputError, match=r"split 0: 1 training nodes have no label \(-1\): 2; take them out of train"):
+    with pytest.raises(InputError, match=r"split 0: 1 training node has no label \(-1\): 2; take them out of train"):
         Graph.from_edge_index(PATH, y=[0, 1, -1], splits=[Split([0, 1, 2], [], [])])
-    with pytest.warns(InputWarning, match="1 nodes of val have no label and cannot be scored: 2"):
+    with pytest.warns(InputWarning, match="1 node of val without a label cannot be scored: 2"):
         Graph.from_edge_index(PATH, y=[0, 1, -1], splits=[Split([0, 1], [2], [])])
 
 
@@ -599,7 +599,7 @@ def test_scipy_refusals():
         Graph.from_scipy(sp.csr_array((2, 3)))
     with pytest.raises(InputError, match="must be a scipy sparse matrix, got ndarray"):
         Graph.from_scipy(np.eye(2))
-    with pytest.raises(InputError, match="1 weights are negative"):
+    with pytest.raises(InputError, match="1 weight is negative"):
         Graph.from_scipy(sp.csr_array(np.array([[0, -1.0], [1.0, 0]])))
 
 

@@ -221,7 +221,7 @@ def test_a_folder_without_a_table_is_refused(tmp_path):
 def test_what_is_no_manifest_is_refused(graph, tmp_path, text):
     (tmp_path / "manifest.json").write_text(text)
     for call in (lambda: PatchTable.open(tmp_path), lambda: write_patches(graph, tmp_path)):
-        with pytest.raises(InputError, match="not the manifest of a patch table"):
+        with pytest.raises(InputError, match="not the description of a patch table"):
             call()
 
 

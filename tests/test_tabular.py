@@ -92,7 +92,7 @@ def test_predictions_are_aligned_with_the_ids(tmp_path, form):
     assert everyone.shape == (120, 2)
     assert np.array_equal(model.predict_proba(["n7", "n3"]), everyone[[7, 3]])
     assert model.predict(["n7"])[0] == model.classes_[everyone[7].argmax()]
-    with pytest.raises(InputError, match="1 ids are not among the nodes: 'n999'"):
+    with pytest.raises(InputError, match="1 id is not among the nodes: 'n999'"):
         model.predict(["n1", "n999"])
 
 

@@ -17,6 +17,8 @@ from scipy.special import log_softmax, softmax
 from gpatcher.graph import FloatArray, InputError, IntArray
 
 _HOTTEST = 20.0  # temperatures are looked for between 1/20 and 20
+_FOLDS = 5
+_SURE = 1000  # from so many nodes on a temperature is known well enough to be taken unseen
 _MOST_SCORES = 10_000  # a quantile of so many scores is known to half a percent
 
 
@@ -80,8 +82,8 @@ def fit_temperature(logits: npt.ArrayLike, y: npt.ArrayLike) -> float:
 
     .. math:: \min_T \; -\frac{1}{n} \sum_i \log \mathrm{softmax}(z_i / T)_{y_i}
 
-    One number, so a few dozen nodes suffice. Where every node is predicted right, the likelihood only grows as T
-    falls and nothing is learned about doubt: T stays 1.
+    Where every node is predicted right, the likelihood only grows as T falls and nothing is learned about doubt: T
+    stays 1.
 
     Parameters
     ----------
@@ -93,23 +95,53 @@ def fit_temperature(logits: npt.ArrayLike, y: npt.ArrayLike) -> float:
         return 1.0
 
     def loss(log_t: float) -> float:
-        return -float(log_softmax(logits / math.exp(log_t), axis=1)[np.arange(len(y)), y].mean())
+        return float(_log_loss(logits / math.exp(log_t), y).mean())
 
     widest = math.log(_HOTTEST)
     return math.exp(float(minimize_scalar(loss, bounds=(-widest, widest), method="bounded").x))
+
+
+def choose_temperature(logits: npt.ArrayLike, y: npt.ArrayLike, seed: int = 0) -> float:
+    """Return the fitted T where fitting has shown to help, else 1.
+
+    A temperature of a few dozen nodes may be worse than none. So it is fitted on four fifths of them and judged by the
+    log loss of the rest, five times over, and counts where the mean falls; a thousand nodes need no such proof.
+
+    Parameters
+    ----------
+    logits : shape (nodes, C)
+    y : the true classes, shape (nodes,)
+    seed : of the fifths
+    """
+    logits, y = np.asarray(logits, dtype=float), np.asarray(y)
+    if len(y) < _SURE:
+        gain = 0.0
+        for held in np.array_split(np.random.default_rng(seed).permutation(len(y)), _FOLDS):
+            rest = np.setdiff1d(np.arange(len(y)), held)
+            t = fit_temperature(logits[rest], y[rest])
+            gain += float((_log_loss(logits[held], y[held]) - _log_loss(logits[held] / t, y[held])).sum())
+        if gain <= 0:
+            return 1.0
+    return fit_temperature(logits, y)
+
+
+def _log_loss(logits: FloatArray, y: IntArray) -> FloatArray:
+    loss: FloatArray = -log_softmax(logits, axis=1)[np.arange(len(y)), y]
+    return loss
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
     """What the validation nodes teach about a model's doubt.
 
-    The temperature is fitted on all of them. Conformal sets need nodes of their own: one half of the validation nodes
-    gives them a second temperature, the other half the quantile, so that no node is used for both.
+    The temperature is that of all of them, or 1 where it would not help. Conformal sets need nodes of their own: one
+    half of the validation nodes gives them a second temperature, the other half the quantile, so that no node is used
+    for both.
 
     Parameters
     ----------
-    temperature : of the probabilities
-    nodes : validation nodes it was fitted on
+    temperature : of the probabilities, see `choose_temperature`
+    nodes : validation nodes it comes from
     error_before, error_after : expected calibration error on those nodes with T = 1 and with the temperature
     set_temperature : of the conformal sets
     scores : 1 - p(true class) of the second half, rising; at most 10,000 of them
@@ -164,10 +196,10 @@ def calibrate(logits: npt.ArrayLike, y: npt.ArrayLike, seed: int = 0) -> Calibra
     ----------
     logits : of the validation nodes, shape (nodes, C)
     y : their classes, shape (nodes,)
-    seed : of the halves
+    seed : of the halves and of the fifths
     """
     logits, y = np.asarray(logits, dtype=float), np.asarray(y)
-    temperature = fit_temperature(logits, y)
+    temperature = choose_temperature(logits, y, seed)
     before, after = (reliability(softmax(logits / t, axis=1), y).error for t in (1.0, temperature))
     order = np.random.default_rng(seed).permutation(len(y))
     one, two = order[: len(y) // 2], order[len(y) // 2 :][:_MOST_SCORES]

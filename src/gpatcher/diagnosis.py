@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from gpatcher import kernels
-from gpatcher.graph import FloatArray, Graph, InputError, IntArray, some
+from gpatcher.graph import FloatArray, Graph, InputError, IntArray, counted, some
 from gpatcher.heterophily import Heterophily, heterophily, train_twins
 from gpatcher.spectrum import (
     SpectralMeasure,
@@ -197,11 +197,11 @@ def _problems(graph: Graph, known: Heterophily | None, isolated: int, labelled: 
             "the measures here and the filters see them as running both ways"
         )
     if isolated:
-        found.append(f"{isolated:,} nodes have no neighbour; only their features can tell their class")
+        found.append(f"{counted(isolated, 'node has', 'nodes have')} no neighbour; only features can tell the class")
     if graph.duplicate_edges:
-        found.append(f"{graph.duplicate_edges:,} edges repeated another one and were merged with it")
+        found.append(f"{counted(graph.duplicate_edges, 'edge')} repeated another one, merged with it")
     if graph.self_loops:
-        found.append(f"{graph.self_loops:,} edges join a node to itself")
+        found.append(f"{counted(graph.self_loops, 'edge joins', 'edges join')} a node to itself")
     if not labelled:
         found.append("no node has a label")
     elif labelled < graph.n:
@@ -223,7 +223,7 @@ def _problems(graph: Graph, known: Heterophily | None, isolated: int, labelled: 
         )
     empty = _empty_rows(graph)
     if empty:
-        found.append(f"{empty:,} nodes have no feature other than 0")
+        found.append(f"{counted(empty, 'node has', 'nodes have')} no feature other than 0")
     if graph.x is None:
         found.append("there are no features")
     return found

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import scipy.sparse as sp
 
 from gpatcher import kernels
-from gpatcher.graph import Features, FloatArray, InputError, IntArray, some, warn_input
+from gpatcher.graph import Features, FloatArray, InputError, IntArray, counted, some, warn_input
 
 # called with column, wrong rows, values, what is wrong, the way out; raises an error that names the place
 Refuse: TypeAlias = Callable[[str, npt.NDArray[np.bool_], Any, str, str], None]
@@ -35,6 +35,7 @@ CATEGORIES = 64  # most categories of a column that get a feature each
 TEXT_WIDTH = 1024  # features that the words of a text column are hashed into
 _FORMAT, _FORMAT_VERSION = "gpatcher-encoder", 2
 _SAMPLE = 1 << 14  # values that the kind of a column of text is judged by
+_ROWS = 1 << 12  # rows that are written at a time
 _SPARSE = 0.25  # with a smaller share of non-zeros the features are a sparse matrix, as in gpatcher.features
 _DAY = 86_400.0
 _FAR = 1e6  # deviations or spans beyond which a value is cut off
@@ -162,14 +163,26 @@ def _to_words(column: str, values: Any) -> Any:
     return _combined(values)
 
 
-def _coded(column: str, values: Any) -> tuple[list[str], IntArray]:
-    """Return the distinct values as text, and the number of each row's one; -1 where it is missing or blank."""
-    coded = _to_words(column, values).dictionary_encode()
-    words = coded.dictionary.to_pylist()
-    code = _numpy(coded.indices.fill_null(-1))
-    if any(not word.strip() for word in words):
-        code = np.array([j if word.strip() else -1 for j, word in enumerate(words)] + [-1], np.int32)[code]
-    return words, code
+@dataclass(frozen=True, eq=False)
+class _Coded:
+    """The distinct values of a column as text, and the number of each row's one; -1 where it is missing or blank."""
+
+    words: list[str]
+    code: IntArray
+
+    @classmethod
+    def of(cls, column: str, values: Any) -> _Coded:
+        if isinstance(values, cls):
+            return values
+        coded = _to_words(column, values).dictionary_encode()
+        words = coded.dictionary.to_pylist()
+        code = _numpy(coded.indices.fill_null(-1))
+        if any(not word.strip() for word in words):
+            code = np.array([j if word.strip() else -1 for j, word in enumerate(words)] + [-1], np.int32)[code]
+        return cls(words, code)
+
+    def __len__(self) -> int:
+        return self.code.size
 
 
 def _combined(values: Any) -> Any:
@@ -182,7 +195,25 @@ def _combined(values: Any) -> Any:
     return (values.cast(pa.large_string()) if wide else values).combine_chunks()
 
 
+def _bytes(words: Any) -> tuple[IntArray, npt.NDArray[np.uint8]]:
+    """Return where each text starts and ends in the bytes of all, and those bytes; shared with the arrow array."""
+    _, start, text = words.buffers()
+    return (
+        np.frombuffer(start, np.int64)[words.offset : words.offset + len(words) + 1],
+        np.frombuffer(text or b"", np.uint8),
+    )
+
+
 # ------------------------------------------------------------------------------------------ one class per kind
+
+
+def _distinct_days(seconds: FloatArray) -> tuple[FloatArray, Any]:
+    """Return moments, and which of them each row has: one per day where all are at midnight and many share a day."""
+    day = np.floor(seconds / _DAY)
+    first, last = day.min(initial=np.inf), day.max(initial=-np.inf)
+    if not last - first < seconds.size or (day * _DAY != seconds).any():
+        return seconds, slice(None)
+    return np.arange(first, last + 1) * _DAY, (day - first).astype(np.int64)
 
 
 def _say_missing(say: Say, missing: npt.NDArray[np.bool_], flag: bool, instead: str) -> None:
@@ -308,15 +339,16 @@ class _Date:
         _say_missing(say, missing, self.flag, "zeros stand for them")
         seconds = np.where(missing, self.low, seconds)
         place = (seconds - self.low) / ((self.high - self.low) or 1.0)
-        days = seconds.astype("datetime64[s]").astype("datetime64[D]")
+        moments, at = _distinct_days(seconds)
+        days = moments.astype("datetime64[s]").astype("datetime64[D]")
         year = days.astype("datetime64[Y]")
-        turns = [(days - year).astype(np.float32) / 365.25, (seconds / _DAY % 7 / 7).astype(np.float32)]
+        turns = [(days - year).astype(np.float32) / 365.25, (moments / _DAY % 7 / 7).astype(np.float32)]
         if self.hours:
-            turns.append((seconds % _DAY / _DAY).astype(np.float32))
+            turns.append((moments % _DAY / _DAY).astype(np.float32))
         parts = [_cut_off(say, place, values, "times the fitted span")]
         for turn in turns:
             angle = turn * np.float32(2 * np.pi)
-            parts += [np.sin(angle), np.cos(angle)]
+            parts += [np.sin(angle)[at], np.cos(angle)[at]]
         for part in parts:
             part[missing] = 0.0
         return parts + ([missing.astype(np.float32)] if self.flag else [])
@@ -338,7 +370,8 @@ class _Category:
 
     @classmethod
     def fit(cls, column: str, values: Any, refuse: Refuse) -> Self:
-        words, code = _coded(column, values)
+        coded = _Coded.of(column, values)
+        words, code = coded.words, coded.code
         counts = np.bincount(code[code >= 0], minlength=len(words)).tolist()
         found = sorted((-count, word) for word, count in zip(words, counts, strict=True) if count)
         kept = [word for count, word in found if count < -1][:CATEGORIES]
@@ -351,9 +384,10 @@ class _Category:
         ]
         return [f"{self.column} = {value}" for value in self.values] + rest
 
-    def codes(self, values: Any, say: Say) -> IntArray:
-        """Return the feature of each row, -1 where it has none."""
-        words, code = _coded(self.column, values)
+    def codes(self, values: Any, say: Say, out: IntArray) -> None:
+        """Write the feature of each row, -1 where it has none."""
+        coded = _Coded.of(self.column, values)
+        words, code = coded.words, coded.code
         place = {value: j for j, value in enumerate(self.values)}
         rare = len(place) if self.rare else -1
         missing = len(place) + bool(self.rare) if self.flag else rare
@@ -366,8 +400,11 @@ class _Category:
             new = Counter({w: c for w, c in zip(words, counts, strict=True) if c and w not in seen})
             if new:
                 shown = some(f"{value!r} ({count})" for value, count in new.most_common())
-                say(f"{len(new)} values are new and count as {'rare' if self.rare else 'no category'}: {shown}")
-        return table[code]
+                say(
+                    f"{counted(len(new), 'value is new and counts', 'values are new and count')} as "
+                    f"{'rare' if self.rare else 'no category'}: {shown}"
+                )
+        np.take(table, code, out=out, mode="wrap")  # -1 is the last one
 
 
 @dataclass(frozen=True)
@@ -390,17 +427,18 @@ class _Text:
         return [f"{self.column}: words {j}" for j in range(self.width)]
 
     def hashed(self, values: Any) -> tuple[npt.NDArray[Any], ...]:
-        """Return the pieces of each row and the hashed words of each piece, as `kernels.append_words` takes them."""
-        from sklearn.feature_extraction import FeatureHasher
-
-        rows = pc.utf8_split_whitespace(pc.fill_null(_to_words(self.column, values), ""))
-        # words never cross white space, so that each distinct piece is hashed once, however often it is met
-        coded = rows.flatten().dictionary_encode()
-        pieces = [_WORD.findall(piece.lower()) for piece in coded.dictionary.to_pylist()]
-        # one word more keeps the hasher from having nothing to do
-        words = FeatureHasher(self.width, input_type="string", dtype=np.float32).transform([*pieces, ["end"]])
-        start = _numpy(rows.offsets) - rows.offsets[0].as_py()
-        return start, _numpy(coded.indices), words.indptr, words.indices, words.data
+        """Return the hashed words of each row, as `kernels.append_words` takes them."""
+        words = pc.fill_null(_to_words(self.column, values), "").cast(pa.large_string())
+        start, text = _bytes(words)
+        if text.max(initial=0) > 127:
+            # the kernel knows the small letters of ASCII alone; of other text it gets the words one by one
+            beyond = pc.invert(pc.string_is_ascii(words))
+            plain = [" ".join(_WORD.findall(row.lower())) for row in words.filter(beyond).to_pylist()]
+            start, text = _bytes(pc.replace_with_mask(words, beyond, pa.array(plain, pa.large_string())))
+        room = (text.size + len(words)) // 3  # for two letters and what parts them from the next
+        hashed = np.empty(len(words) + 1, np.int64), np.empty(room, np.int32), np.empty(room, np.float32)
+        kernels.hash_words(start, text, self.width, *hashed)
+        return hashed
 
 
 _Coder: TypeAlias = _Number | _Boolean | _Date | _Category | _Text
@@ -425,7 +463,10 @@ def find_kind(values: Any) -> tuple[str, str]:
     if pa.types.is_boolean(kind):
         return "boolean", ""
     if is_number(kind):
-        low, high = (value.as_py() for value in pc.min_max(values).values())
+        for part in (values[:100], values):  # the first few tell of most columns
+            low, high = (value.as_py() for value in pc.min_max(part).values())
+            if low != high and (low, high) != (0, 1):
+                return "number", ""
         if low == high and not values.null_count:
             return "ignore", "constant"
         return ("boolean" if pa.types.is_integer(kind) and (low, high) == (0, 1) else "number"), ""
@@ -437,18 +478,20 @@ def find_kind(values: Any) -> tuple[str, str]:
     starts = np.linspace(0, max(0, len(values) - _SAMPLE // 16), 16).astype(int)
     stretches = [values] if len(values) <= _SAMPLE else [values.slice(int(at), _SAMPLE // 16) for at in starts]
     chunks = [chunk for stretch in stretches for chunk in stretch.chunks]
-    words = _no_blanks(_combined(pa.chunked_array(chunks, values.type)))
-    words = words.drop_null()
-    if not len(words):
+    words = _combined(pa.chunked_array(chunks, values.type)).drop_null()
+    every = words.unique()
+    distinct = _no_blanks(every).drop_null()
+    if not len(distinct):
         return "ignore", "empty"
     with suppress(pa.ArrowInvalid):
-        pc.utf8_trim_whitespace(words).cast(pa.timestamp("us"))
+        for part in (distinct[:1], distinct):  # a cast that fails goes through all values
+            pc.utf8_trim_whitespace(part).cast(pa.timestamp("us"))
         return "date", ""
-    distinct = pc.count_distinct(words).as_py()
-    if distinct == len(words) > 2:
-        spaced = pc.any(pc.match_substring(words, " ")).as_py()
+    rows = len(words) if len(distinct) == len(every) else len(_no_blanks(words).drop_null())
+    if len(distinct) == rows > 2:
+        spaced = pc.any(pc.match_substring(distinct, " ")).as_py()
         return ("text", "") if spaced else ("ignore", "different in every row")
-    return ("category" if distinct <= CATEGORIES or distinct * 10 <= len(words) else "text"), ""
+    return ("category" if len(distinct) <= CATEGORIES or len(distinct) * 10 <= rows else "text"), ""
 
 
 @dataclass(frozen=True)
@@ -485,14 +528,37 @@ class TableEncoder:
         kinds : column → number, raw, boolean, category, date, text or ignore, where it is not to be found by type
         refuse : called where values cannot be read as the kind; by default an error with the row
         """
-        kinds, refuse = dict(kinds or {}), refuse or _refuse
+        encoder, _, notes = cls._fitted(columns, kinds or {}, refuse or _refuse)
+        for note in notes:
+            warn_input(note)
+        return encoder
+
+    @classmethod
+    def fit_transform(
+        cls, columns: Mapping[str, Any], kinds: Mapping[str, str], refuse: Refuse
+    ) -> tuple[TableEncoder, Features | None, list[str]]:
+        """Fit and transform on a thread: the warnings are returned, and there are no features without a column."""
+        encoder, columns, notes = cls._fitted(columns, kinds, refuse)
+        if not encoder.coders:
+            return encoder, None, notes
+        x, more = encoder.features(columns, refuse)
+        return encoder, x, notes + more
+
+    @classmethod
+    def _fitted(
+        cls, columns: Mapping[str, Any], kinds: Mapping[str, str], refuse: Refuse
+    ) -> tuple[TableEncoder, Mapping[str, Any], list[str]]:
+        """Return the encoder, the columns with categories coded, and what is to be told."""
         for column, kind in kinds.items():
             if kind not in KINDS:
                 raise InputError(f"column {column!r}: there is no kind {kind!r}; there are {', '.join(KINDS)}")
+        ready = dict(columns)
 
         def one(column: str) -> tuple[Any, str]:
             kind, reason = (kinds[column], "") if column in kinds else find_kind(columns[column])
-            return None if kind == "ignore" else _CODERS[kind].fit(column, columns[column], refuse), reason
+            if kind == "category":
+                ready[column] = _Coded.of(column, columns[column])
+            return None if kind == "ignore" else _CODERS[kind].fit(column, ready[column], refuse), reason
 
         coders: list[Any] = []
         ignored: dict[str, list[str]] = {}
@@ -501,13 +567,17 @@ class TableEncoder:
                 coders.append(coder)
             elif coder is not None or reason:
                 ignored.setdefault(reason or "different in every row", []).append(column)
+        notes = []
         for reason, names in ignored.items():
-            way = f"choose a kind to use them all the same: --column {names[0]}=..."
-            warn_input(f"{len(names)} columns are not used, being {reason}: {some(repr(c) for c in names)}; {way}")
+            way = f"choose a kind to use {'it' if len(names) == 1 else 'them'} all the same: --column {names[0]}=..."
+            notes.append(
+                f"{counted(len(names), 'column is', 'columns are')} not used, being {reason}: "
+                f"{some(repr(c) for c in names)}; {way}"
+            )
         encoder = cls(tuple(coders))
         wide = [coder for coder in coders if isinstance(coder, _Category | _Text)]
         filled = encoder.width - sum(len(coder.names()) for coder in wide) + 8 * len(wide)
-        return cls(tuple(coders), bool(wide) and filled < _SPARSE * encoder.width)
+        return cls(tuple(coders), bool(wide) and filled < _SPARSE * encoder.width), ready, notes
 
     @property
     def width(self) -> int:
@@ -534,11 +604,18 @@ class TableEncoder:
         Values unlike those at fitting (new categories, gaps where there were none, numbers out of all proportion) are
         told in a warning, with their number; a column that is not there is an error.
         """
-        refuse = refuse or _refuse
+        x, notes = self.features(columns, refuse or _refuse)
+        for note in notes:
+            warn_input(note)
+        return x
+
+    def features(self, columns: Mapping[str, Any], refuse: Refuse) -> tuple[Features, list[str]]:
+        """Transform on a thread: the warnings are returned along with the features."""
         lost = [coder.column for coder in self.coders if coder.column not in columns]
         if lost:
             raise InputError(
-                f"{len(lost)} columns that the model was fitted with are not there: {some(repr(c) for c in lost)}; "
+                f"{counted(len(lost), 'column')} that the model was fitted with "
+                f"{'is' if len(lost) == 1 else 'are'} not there: {some(repr(c) for c in lost)}; "
                 f"the columns are: {', '.join(map(str, columns))}"
             )
         n = len(next(iter(columns.values()))) if columns else 0
@@ -549,7 +626,8 @@ class TableEncoder:
         width = sum(len(coder.names()) for coder in dense)
         categories = groups.get(_Category, [])
         texts = groups.get(_Text, [])
-        values = np.empty((n, width), np.float32)
+        values = np.empty((width, n), np.float32)
+        codes = np.empty((len(categories), n), np.int32)
         # a list for each column: they are filled on threads, and told in the order of the columns
         told: dict[str, list[str]] = {coder.column: [] for coder in self.coders}
         jobs: list[Callable[[], Any]] = []
@@ -557,37 +635,40 @@ class TableEncoder:
         for coder in dense:
             jobs.append(partial(_fill, coder, columns[coder.column], refuse, told[coder.column].append, values, at))
             at += len(coder.names())
-        jobs += [partial(coder.codes, columns[coder.column], told[coder.column].append) for coder in categories]
+        for coder, row in zip(categories, codes, strict=True):
+            jobs.append(partial(coder.codes, columns[coder.column], told[coder.column].append, row))
         jobs += [partial(coder.hashed, columns[coder.column]) for coder in texts]
-        done = _on_threads(lambda job: job(), jobs)[len(dense) :]
-        for column, notes in told.items():
-            for note in notes:
-                warn_input(f"column {column!r}: {note}")
+        hashed = _on_threads(lambda job: job(), jobs)[len(dense) + len(categories) :]
+        notes = [f"column {column!r}: {note}" for column, found in told.items() for note in found]
         if not categories and not texts:
-            return values
+            return np.ascontiguousarray(values.T), notes
 
         # the rows of a CSR array: every dense feature, one entry per category, the words
-        nothing = np.empty(0, np.int32), np.empty(0, np.float32)
+        offsets = np.cumsum([width, *(len(coder.names()) for coder in categories), *(coder.width for coder in texts)])
         count = np.full(n, width + len(categories), np.int64)
-        for coder, hashed in zip(texts, done[len(categories) :], strict=True):
-            kernels.append_words(*hashed, coder.width, 0, count, *nothing, False)
+        for entries, _, _ in hashed:
+            count += np.diff(entries)
         indptr = np.concatenate([[0], np.cumsum(count)])
         cursor = indptr[:-1].copy()
         indices, data = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
-        kernels.append_columns(values, cursor, indices, data)
-        offset = width
-        for coder, code in zip(categories, done, strict=False):
-            kernels.append_category(code, offset, cursor, indices, data)
-            offset += len(coder.names())
-        for coder, hashed in zip(texts, done[len(categories) :], strict=True):
-            kernels.append_words(*hashed, coder.width, offset, cursor, indices, data, True)
-            offset += coder.width
+
+        def fill(first: int) -> int:
+            """Write some rows; return how many of their entries are not 0."""
+            last = min(first + _ROWS, n)
+            own = cursor[first:last], indices, data
+            kernels.append_columns(values[:, first:last], *own)
+            kernels.append_categories(codes[:, first:last], offsets[: len(categories)], *own)
+            for offset, (entries, column, value) in zip(offsets[len(categories) :], hashed, strict=False):
+                kernels.append_words(entries[first : last + 1], column, value, offset, *own)
+            return int(np.count_nonzero(data[indptr[first] : indptr[last]]))
+
+        filled = sum(_on_threads(fill, range(0, n, _ROWS)))
         if indptr[-1] < 2**31:
             indptr = indptr.astype(np.int32)  # of one type with the indices, which would be copied otherwise
-        x = sp.csr_array((data, indices, indptr), shape=(n, offset))
-        if np.count_nonzero(data) < data.size / 2:
+        x = sp.csr_array((data, indices, indptr), shape=(n, offsets[-1]))
+        if filled < data.size / 2:
             x.eliminate_zeros()
-        return x if self.sparse else x.toarray()
+        return (x if self.sparse else x.toarray()), notes
 
     # ---- keeping
 
@@ -632,7 +713,7 @@ def _on_threads(work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
 
 def _fill(coder: Any, values: Any, refuse: Refuse, say: Say, data: FloatArray, at: int) -> None:
     for j, part in enumerate(coder.columns(values, refuse, say)):
-        data[:, at + j] = part
+        data[at + j] = part
 
 
 def _refuse(column: str, wrong: npt.NDArray[np.bool_], values: Any, what: str, way: str) -> None:

@@ -24,7 +24,7 @@ from gpatcher.engine import RayEngine, run_together
 from gpatcher.explain import Explanation, explain_nodes
 from gpatcher.features import FeatureTable, node_features
 from gpatcher.filters import LearnableFilter, ppr_response, response
-from gpatcher.graph import FloatArray, Graph, InputError, IntArray, Split, some
+from gpatcher.graph import FloatArray, Graph, InputError, IntArray, Split, counted, some
 from gpatcher.model import PATHS, FixedPatches, GPatcher, TablePatches
 from gpatcher.moments import moment_products
 from gpatcher.newcomers import Newcomers, localise
@@ -784,7 +784,10 @@ def _ids(nodes: Any, graph: Graph) -> IntArray:
     array = np.flatnonzero(array) if array.dtype.kind == "b" else array.astype(np.int64)
     beyond = array[(array < 0) | (array >= graph.n)]
     if beyond.size:
-        raise InputError(f"{beyond.size} nodes are not in the graph: {some(beyond)}; it has 0 to {graph.n - 1}")
+        raise InputError(
+            f"{counted(beyond.size, 'node is', 'nodes are')} not in the graph: {some(beyond)}; it "
+            f"has 0 to {graph.n - 1}"
+        )
     return array
 
 

@@ -7,11 +7,13 @@ neighbour once, weights are positive and finite, features are finite, labels lie
 from __future__ import annotations
 
 import hashlib
+import json
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -54,6 +56,34 @@ def some(values: Iterable[Any]) -> str:
     values = list(values)
     text = ", ".join(str(value) for value in values[:_SHOWN])
     return text if len(values) <= _SHOWN else f"{text}, ... ({len(values)} in all)"
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """Spell out a number with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "column"), counted(1200, "column"), counted(2, "class", "classes")
+    ('1 column', '1,200 columns', '2 classes')
+    """
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
+def read_description(path: Path, kind: str, version: int, what: str) -> dict[str, Any]:
+    """Read the JSON file that describes a folder; ``what`` the folder holds is for messages on other kinds of files."""
+    try:
+        about: dict[str, Any] = json.loads(path.read_text())
+        known = about["format"] == kind
+    except (ValueError, KeyError, TypeError):
+        known = False
+    if not known:
+        raise InputError(f"{path} is not the description of a {what}; choose another folder")
+    if about.get("version") != version:
+        raise InputError(
+            f"the {what} in {path.parent} has version {about.get('version')}, this gpatcher reads {version}; "
+            "make it anew"
+        )
+    return about
 
 
 def _as_numpy(values: Any, what: str) -> npt.NDArray[Any]:
@@ -117,7 +147,8 @@ class Split:
             both = np.intersect1d(getattr(self, a), getattr(self, b), assume_unique=True)
             if both.size:
                 raise InputError(
-                    f"{both.size} nodes are in both {a} and {b}: {some(both)}; each node belongs to one part"
+                    f"{counted(both.size, 'node is', 'nodes are')} in both {a} and {b}: "
+                    f"{some(both)}; each node belongs to one part"
                 )
         if not self.train.size:
             raise InputError("the split has no training node; put labelled nodes into train")
@@ -132,7 +163,7 @@ class Split:
         array = np.sort(_integers(array, part)).astype(np.int64)
         repeated = np.unique(array[1:][array[1:] == array[:-1]])
         if repeated.size:
-            raise InputError(f"{part} lists {repeated.size} nodes more than once: {some(repeated)}")
+            raise InputError(f"{part} lists {counted(repeated.size, 'node')} more than once: {some(repeated)}")
         if array.size and array[0] < 0:
             raise InputError(f"{part} holds the negative node id {array[0]}")
         array.flags.writeable = False
@@ -231,12 +262,16 @@ class Graph:
     @cached_property
     def one_way_edges(self) -> int:
         """Number of edges without an equal edge in the opposite direction."""
-        return int(kernels.count_one_way(self.indptr, self.indices, self.weights, self.indptr[:-1].copy()))
+        return self._count_one_way(self.stored_edges)
 
-    @property
+    def _count_one_way(self, most: int) -> int:
+        return int(kernels.count_one_way(self.indptr, self.indices, self.weights, self.indptr[:-1].copy(), most))
+
+    @cached_property
     def is_directed(self) -> bool:
         """Whether some edge has no equal edge in the opposite direction."""
-        return self.one_way_edges > 0
+        known: int | None = self.__dict__.get("one_way_edges")
+        return (self._count_one_way(1) if known is None else known) > 0
 
     @cached_property
     def nbytes(self) -> int:
@@ -427,7 +462,7 @@ class Graph:
             if kept is not None and not np.isfinite(kept).all():
                 raise InputError("the weights of repeated edges add up to a number that is not finite; scale them down")
         if not indices.size:
-            warn_input(f"{name}: no edges, so all {n} nodes are isolated")
+            warn_input(f"{name}: no edges, so {'the one node is' if n == 1 else f'all {n} nodes are'} isolated")
 
         checked_y, names = check_labels(y, n, classes, name)
         graph = cls(
@@ -444,8 +479,8 @@ class Graph:
         _freeze(indptr, indices, kept, checked_y)
         if graph.self_loops:
             warn_input(
-                f"{name}: {graph.self_loops} edges join a node to itself; they are kept and count as neighbours, "
-                "but the normalised adjacency leaves them out"
+                f"{name}: {counted(graph.self_loops, 'edge joins', 'edges join')} a node to itself: kept and counted "
+                "as a neighbour, but the normalised adjacency leaves it out"
             )
         return graph.with_splits(splits)
 
@@ -453,9 +488,16 @@ class Graph:
         """Return the graph with these splits, each checked against it."""
         for number, split in enumerate(splits):
             self._check_split(split, number)
-        graph = replace(self, splits=tuple(splits))
+        return self._with(splits=tuple(splits))
+
+    def with_features(self, x: Any) -> Graph:
+        """Return the graph with these features, shape (n, d), checked against it; shared, not copied."""
+        return self._with(x=check_features(x, self.n))
+
+    def _with(self, **parts: Any) -> Graph:
+        graph = replace(self, **parts)
         # what is known of the edges stays known: to look at them again may take long
-        known = ("fingerprint", "one_way_edges", "self_loops")
+        known = ("fingerprint", "is_directed", "one_way_edges", "self_loops")
         graph.__dict__.update({name: self.__dict__[name] for name in known if name in self.__dict__})
         return graph
 
@@ -466,18 +508,19 @@ class Graph:
             if ids.size and ids[-1] >= self.n:
                 beyond = ids[ids >= self.n]
                 raise InputError(
-                    f"{where}: {part} names {beyond.size} nodes that are not there: {some(beyond)}; "
+                    f"{where}: {part} names {counted(beyond.size, 'node')} not there: {some(beyond)}; "
                     f"the graph has nodes 0 to {self.n - 1}"
                 )
             unknown = ids[self.labels()[ids] < 0]
             if unknown.size and part == "train":
                 raise InputError(
-                    f"{where}: {unknown.size} training nodes have no label (-1): {some(unknown)}; "
-                    "take them out of train"
+                    f"{where}: {counted(unknown.size, 'training node has', 'training nodes have')} no label (-1): "
+                    f"{some(unknown)}; take them out of train"
                 )
             if unknown.size:
                 warn_input(
-                    f"{where}: {unknown.size} nodes of {part} have no label and cannot be scored: {some(unknown)}"
+                    f"{where}: {counted(unknown.size, 'node')} of {part} without a label cannot be "
+                    f"scored: {some(unknown)}"
                 )
         present = np.bincount(self.labels()[split.train], minlength=self.num_classes) > 0
         elsewhere = self.labels()[np.concatenate([split.val, split.test])]
@@ -604,13 +647,13 @@ class Graph:
         return out
 
     def __repr__(self) -> str:
-        parts = [f"{self.n:,} nodes", f"{self.stored_edges:,} stored edges"]
+        parts = [counted(self.n, "node"), counted(self.stored_edges, "stored edge")]
         if self.num_features:
-            parts.append(f"{self.num_features:,} features")
+            parts.append(counted(self.num_features, "feature"))
         if self.num_classes:
             parts.append(f"{self.num_classes} classes")
         if self.splits:
-            parts.append(f"{len(self.splits)} splits")
+            parts.append(counted(len(self.splits), "split"))
         return f"Graph({self.name!r}: {', '.join(parts)})"
 
 
@@ -682,7 +725,8 @@ def _check_ids(ids: IntArray, what: str, n: int) -> None:
     if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= n):
         wrong = np.flatnonzero((ids < 0) | (ids >= n))
         raise InputError(
-            f"{wrong.size} edges have a {what} outside 0 to {n - 1}: {some(ids[wrong[:_SHOWN]])}, "
+            f"{counted(wrong.size, 'edge has', 'edges have')} a {what} outside 0 to {n - 1}: "
+            f"{some(ids[wrong[:_SHOWN]])}, "
             f"the first at edge {wrong[0]}; ids count from 0, and num_nodes={n}"
         )
 
@@ -708,7 +752,9 @@ def _check_weights(weights: Any, edges: int) -> FloatArray | None:
     ):
         at = np.flatnonzero(wrong)
         if at.size:
-            raise InputError(f"{at.size} weights are {kind}: {array[at[0]]} at edge {at[0]}; {way}")
+            raise InputError(
+                f"{counted(at.size, 'weight is', 'weights are')} {kind}: {array[at[0]]} at edge {at[0]}; {way}"
+            )
     return array
 
 
@@ -749,7 +795,8 @@ def _check_finite(x: Any) -> None:
         row, column = int(first[0]), int(first[1])
         value = values[row, column]
     raise InputError(
-        f"x holds {count} values that are not finite, the first {value} at row {row}, column {column}; "
+        f"x holds {counted(count, 'value that is', 'values that are')} not finite, the first "
+        f"{value} at row {row}, column {column}; "
         "fill them in (a mean, a 0 and a column that says so) or remove those nodes"
     )
 
@@ -786,7 +833,8 @@ def check_labels(y: Any, n: int, classes: Sequence[str] | None, name: str) -> tu
     if int(array.min()) < -1:
         low = np.flatnonzero(array < -1)
         raise InputError(
-            f"{low.size} labels are below -1: {array[low[0]]} at node {low[0]}; classes count from 0, -1 means unknown"
+            f"{counted(low.size, 'label is', 'labels are')} below -1: {array[low[0]]} at node "
+            f"{low[0]}; classes count from 0, -1 means unknown"
         )
     top = int(array.max())
     if classes is not None and top >= len(classes):

@@ -18,70 +18,107 @@ Array = npt.NDArray[Any]
 _jit = nb.njit(cache=True, nogil=True)
 
 
+# The small letter or the digit that a byte stands for within a word; 0 where it is no part of one. What is beyond ASCII
+# stays as it is.
+_LETTER = np.array([c if c > 127 else ord(chr(c).lower()) if chr(c).isalnum() or c == 95 else 0 for c in range(256)])
+
+
+@_jit
+def _mixed(block: int) -> int:
+    """Return four bytes as murmur3 mixes them before they enter the hash."""
+    block = (block * 0xCC9E2D51) & 0xFFFFFFFF
+    block = (block << 15 | block >> 17) & 0xFFFFFFFF
+    return (block * 0x1B873593) & 0xFFFFFFFF
+
+
+@_jit
+def hash_words(start: Array, text: Array, width: int, entries: Array, column: Array, value: Array) -> None:
+    """Hash the words of each row by murmur3 to columns with a sign, add them up and scale the row to length 1.
+
+    Row v is ``text[start[v]:start[v + 1]]`` in UTF-8; a word is two bytes or more for which `_LETTER` has no 0. Its
+    entries go to ``entries[v]:entries[v + 1]`` of ``column`` and ``value``, which have room for one per three bytes.
+    """
+    total = np.zeros(width)
+    met = np.empty(width, np.int32)
+    seen = np.zeros(width, np.bool_)
+    at = 0
+    entries[0] = 0
+    for v in range(start.size - 1):
+        count = 0
+        state = block = length = 0
+        for i in range(start[v], start[v + 1] + 1):
+            code = _LETTER[text[i]] if i < start[v + 1] else 0
+            if code:
+                block |= code << (8 * (length & 3))
+                length += 1
+                if length & 3 == 0:
+                    state ^= _mixed(block)
+                    state = (state << 13 | state >> 19) & 0xFFFFFFFF
+                    state = (state * 5 + 0xE6546B64) & 0xFFFFFFFF
+                    block = 0
+            elif length:
+                if length > 1:
+                    state ^= _mixed(block) ^ length
+                    state = ((state ^ state >> 16) * 0x85EBCA6B) & 0xFFFFFFFF
+                    state = ((state ^ state >> 13) * 0xC2B2AE35) & 0xFFFFFFFF
+                    state ^= state >> 16
+                    negative = state >> 31  # as a signed number; without a branch, which would be taken at random
+                    j = np.uint32((state ^ -negative) + negative) % np.uint32(width)
+                    if not seen[j]:
+                        seen[j] = True
+                        met[count] = j
+                        count += 1
+                    total[j] += 1 - 2 * negative
+                state = block = length = 0
+        square = 0.0
+        for e in range(count):
+            square += total[met[e]] ** 2
+        norm = math.sqrt(square)
+        for e in range(count):
+            j = met[e]
+            if total[j] != 0:
+                column[at] = j
+                value[at] = total[j] / norm
+                at += 1
+            total[j] = 0.0
+            seen[j] = False
+        entries[v + 1] = at
+
+
 @_jit
 def append_columns(values: Array, cursor: Array, indices: Array, data: Array) -> None:
-    """Put the rows of a dense table (n, d) into a sparse one as its first columns; ``cursor[v]`` moves on."""
+    """Put the columns of a dense table (d, n) into a sparse one as its first columns; ``cursor[v]`` moves on."""
     for v in range(cursor.size):
         at = cursor[v]
-        for j in range(values.shape[1]):
+        for j in range(values.shape[0]):
             indices[at + j] = j
-            data[at + j] = values[v, j]
-        cursor[v] = at + values.shape[1]
+            data[at + j] = values[j, v]
+        cursor[v] = at + values.shape[0]
 
 
 @_jit
-def append_category(code: Array, offset: int, cursor: Array, indices: Array, data: Array) -> None:
-    """Put a one at column ``offset + code[v]`` of each row of a sparse table, a stored zero where the code is -1."""
+def append_categories(codes: Array, offsets: Array, cursor: Array, indices: Array, data: Array) -> None:
+    """Put a one at column ``offsets[c] + codes[c, v]`` of each row, for each c; a stored zero where the code is -1."""
     for v in range(cursor.size):
-        indices[cursor[v]] = offset + max(code[v], 0)
-        data[cursor[v]] = 1.0 if code[v] >= 0 else 0.0
-        cursor[v] += 1
+        at = cursor[v]
+        for c in range(offsets.size):
+            code = codes[c, v]
+            indices[at + c] = offsets[c] + max(code, 0)
+            data[at + c] = 1.0 if code >= 0 else 0.0
+        cursor[v] = at + offsets.size
 
 
 @_jit
 def append_words(
-    start: Array,
-    piece: Array,
-    words: Array,
-    column: Array,
-    sign: Array,
-    width: int,
-    offset: int,
-    cursor: Array,
-    indices: Array,
-    data: Array,
-    write: bool,
+    entries: Array, column: Array, value: Array, offset: int, cursor: Array, indices: Array, data: Array
 ) -> None:
-    """Add up the hashed words of each row, scale the row to length 1 and put it into a sparse table.
-
-    Row v has the pieces ``piece[start[v]:start[v + 1]]``, piece i the words ``words[i]:words[i + 1]``, each with a
-    column and a sign. Without ``write`` only ``cursor`` moves on, which counts the entries.
-    """
-    total = np.zeros(width)
-    seen = np.zeros(width, np.bool_)
-    met = np.empty(width, np.int64)
+    """Put the hashed words of each row, as `hash_words` wrote them, into a sparse table from column ``offset`` on."""
     for v in range(cursor.size):
-        count = 0
-        for e in range(start[v], start[v + 1]):
-            for k in range(words[piece[e]], words[piece[e] + 1]):
-                j = column[k]
-                if not seen[j]:
-                    seen[j] = True
-                    met[count] = j
-                    count += 1
-                total[j] += sign[k]
-        square = 0.0
-        for i in range(count):
-            square += total[met[i]] ** 2
-        for i in range(count):
-            j = met[i]
-            if total[j] != 0:
-                if write:
-                    indices[cursor[v]] = offset + j
-                    data[cursor[v]] = total[j] / np.sqrt(square)
-                cursor[v] += 1
-            total[j] = 0.0
-            seen[j] = False
+        at = cursor[v] - entries[v]
+        for e in range(entries[v], entries[v + 1]):
+            indices[at + e] = offset + column[e]
+            data[at + e] = value[e]
+        cursor[v] = at + entries[v + 1]
 
 
 @_jit
@@ -145,6 +182,11 @@ def sort_rows(indptr: Array, indices: Array, weights: Array | None) -> None:
     """Sort each row by neighbour id, in place, its weights along with it."""
     for v in range(indptr.size - 1):
         lo, hi = indptr[v], indptr[v + 1]
+        e = lo + 1
+        while e < hi and indices[e - 1] <= indices[e]:
+            e += 1
+        if e >= hi:
+            continue  # sorted already, as many files are
         if weights is None:
             indices[lo:hi].sort()
         else:
@@ -247,8 +289,8 @@ def count_self_loops(indptr: Array, indices: Array) -> int:
 
 
 @_jit
-def count_one_way(indptr: Array, indices: Array, weights: Array | None, cursor: Array) -> int:
-    """Count the edges of sorted rows whose reverse is missing or has another weight.
+def count_one_way(indptr: Array, indices: Array, weights: Array | None, cursor: Array, most: int) -> int:
+    """Count the edges of sorted rows whose reverse is missing or has another weight, up to ``most`` of them.
 
     ``cursor`` starts as a copy of ``indptr[:-1]``. Sources come in rising order, and so do the entries
     of every row, so the reverse of each edge is met by moving one cursor per row forward: O(m).
@@ -263,6 +305,8 @@ def count_one_way(indptr: Array, indices: Array, weights: Array | None, cursor: 
             missing = back == indptr[u + 1] or indices[back] != v
             if missing or (weights is not None and weights[back] != weights[e]):
                 count += 1
+                if count >= most:
+                    return count
     return count
 
 

@@ -19,7 +19,7 @@ import torch
 
 from gpatcher import kernels
 from gpatcher.features import FeatureTable, own_rows, side_by_side
-from gpatcher.graph import Features, Graph, InputError, InputWarning, IntArray, check_features, some
+from gpatcher.graph import Features, Graph, InputError, InputWarning, IntArray, check_features, counted, some
 from gpatcher.moments import moment_budget, walk_products
 from gpatcher.patches import PairProducts, Patches, Walk, check_push, push_from, walk_arrays
 
@@ -230,7 +230,10 @@ def _check_node_ids(graph: Graph, node_ids: npt.NDArray[Any] | None) -> None:
     values, counts = np.unique(np.asarray(node_ids), return_counts=True)
     if (counts > 1).any():
         doubled = values[counts > 1]
-        raise InputError(f"{len(doubled)} ids of new nodes appear more than once: {some(doubled)}; each has one row")
+        raise InputError(
+            f"{counted(len(doubled), 'id of new nodes appears', 'ids of new nodes appear')} more "
+            f"than once: {some(doubled)}; each has one row"
+        )
     there = values[np.isin(values, graph.node_ids)] if graph.node_ids is not None else values[:0]
     if there.size:
         raise InputError(f"{there.size} new nodes have an id that the graph has already: {some(there)}; remove them")

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from gpatcher import kernels
 from gpatcher.engine import LocalEngine
 from gpatcher.filters import Adaptive, Bandpass, Heat, LearnableFilter, Polynomial, Shared, response
-from gpatcher.graph import FloatArray, Graph, InputError, IntArray, some
+from gpatcher.graph import FloatArray, Graph, InputError, IntArray, counted, some
 from gpatcher.spectrum import Spectrum, cache_folder, eigenpairs, is_affordable
 
 _REACHED = 1e-6  # a score below this share of the row's largest is rounding: the node is not reached
@@ -249,7 +249,10 @@ def push_patches(
     sources = np.flatnonzero(sources) if sources.dtype.kind == "b" else sources.astype(np.int64)
     beyond = sources[(sources < 0) | (sources >= graph.n)]
     if beyond.size:
-        raise InputError(f"{beyond.size} nodes are not in the graph: {some(beyond)}; it has 0 to {graph.n - 1}")
+        raise InputError(
+            f"{counted(beyond.size, 'node is', 'nodes are')} not in the graph: {some(beyond)}; it "
+            f"has 0 to {graph.n - 1}"
+        )
     return push_from(walk_arrays(graph, self_loops), sources, size, c, eps, progress=progress, threads=threads)
 
 

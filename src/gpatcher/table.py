@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpatcher.engine import Engine, LocalEngine
-from gpatcher.graph import Graph, InputError, IntArray, some
+from gpatcher.graph import Graph, InputError, IntArray, counted, read_description, some
 from gpatcher.patches import Patches, check_push, empty_patches, push_block, walk_arrays
 
 _FORMAT = "gpatcher-patches"
@@ -323,18 +323,7 @@ def _read_manifest(folder: Path) -> dict[str, Any] | None:
     path = folder / _MANIFEST
     if not path.is_file():
         return None
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_text())
-        known = manifest["format"] == _FORMAT
-    except (ValueError, KeyError, TypeError):
-        known = False
-    if not known:
-        raise InputError(f"{path} is not the manifest of a patch table; choose another folder")
-    if manifest["version"] != _VERSION:
-        raise InputError(
-            f"the table in {folder} has version {manifest['version']}, this gpatcher reads {_VERSION}; make it anew"
-        )
-    return manifest
+    return read_description(path, _FORMAT, _VERSION, "patch table")
 
 
 def _check_graph(folder: Path, manifest: dict[str, Any], graph: Graph) -> None:
@@ -367,5 +356,7 @@ def _node_ids(nodes: Any, n: int) -> IntArray:
     ids = np.flatnonzero(ids) if ids.dtype.kind == "b" else ids.astype(np.int64)
     beyond = ids[(ids < 0) | (ids >= n)]
     if beyond.size:
-        raise InputError(f"{beyond.size} nodes are not in the table: {some(beyond)}; it has 0 to {n - 1}")
+        raise InputError(
+            f"{counted(beyond.size, 'node is', 'nodes are')} not in the table: {some(beyond)}; it has 0 to {n - 1}"
+        )
     return ids

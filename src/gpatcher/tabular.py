@@ -17,7 +17,7 @@ from gpatcher.data.tables import Tables, load_tables, write_table
 from gpatcher.encoding import TableEncoder
 from gpatcher.estimator import GPatcherClassifier
 from gpatcher.features import with_structure
-from gpatcher.graph import FloatArray, Graph, InputError, IntArray, some
+from gpatcher.graph import FloatArray, Graph, InputError, IntArray, counted, some
 
 _ENCODER, _SPLIT, _GRAPH = "encoder.json", "split.parquet", "graph"
 _PARTS = {"train": "train", "val": "validation", "test": "test"}
@@ -107,7 +107,10 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ids = np.asarray(ids, dtype=object).tolist()
         unknown = [value for value in ids if value not in number]
         if unknown:
-            raise InputError(f"{len(unknown)} ids are not among the nodes: {some(repr(value) for value in unknown)}")
+            raise InputError(
+                f"{counted(len(unknown), 'id is', 'ids are')} not among the nodes: "
+                f"{some(repr(value) for value in unknown)}"
+            )
         return np.array([number[value] for value in ids], dtype=np.int64)
 
 

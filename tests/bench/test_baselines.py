@@ -58,7 +58,7 @@ def odd_graph(*, weighted=False, directed=True):
     order = rng.permutation(60)
     split = Split(order[:30], order[30:45], order[45:])
     weights = rng.uniform(0.5, 2, edges.shape[1]) if weighted else None
-    with pytest.warns(InputWarning, match="1 edges join a node to itself"):
+    with pytest.warns(InputWarning, match="1 edge joins a node to itself"):
         return Graph.from_edge_index(edges, x=x.astype(np.float32), y=y, weights=weights, splits=[split])
 
 

@@ -134,7 +134,7 @@ def both(nodes, edges, folder, memory=1 << 30, **options):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", InputWarning)
             graphs.append(call())
-        said.append({str(w.message) for w in caught if "columns are not used" not in str(w.message)})
+        said.append({str(w.message) for w in caught if "not used" not in str(w.message)})
     return graphs, said
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpatcher.data import read_tables
+from gpatcher.data import tables as tables_module
 from gpatcher.data.tables import load_tables
 from gpatcher.graph import Graph, InputError, InputWarning
 
@@ -109,6 +110,20 @@ def test_quoted_line_breaks(write):
     assert graph.x.shape == (100_000, 1)  # one category
 
 
+def test_edges_in_pieces_are_the_same_edges(write, monkeypatch):
+    nodes = write("nodes.csv", "id,label\n" + "".join(f"n{i},{'ab'[i % 2]}\n" for i in range(50)))
+    text = "".join(f"n{i % 50},n{i * i * 7 % 50},{1 + i % 3}\n" for i in range(400))
+    edges = write("edges.csv", "source,target,weight\n" + text)
+    with pytest.warns(InputWarning):
+        whole = read_tables(nodes, edges, weight="weight")
+    for name, value in {"_WHOLE_BYTES": 0, "_BLOCK_BYTES": 200, "_PIECE_ROWS": 64}.items():
+        monkeypatch.setattr(tables_module, name, value)
+    assert len(list(tables_module._Table.open(edges).pieces(["source", "target"]))) > 3
+    with pytest.warns(InputWarning):
+        pieces = read_tables(nodes, edges, weight="weight")
+    assert pieces.content == whole.content
+
+
 def test_directed(write):
     graph = read_tables(write("nodes.csv", NODES), write("edges.csv", EDGES), directed=True)
     assert edge_set(graph) == {("a", "b"), ("c", "b")}
@@ -180,10 +195,10 @@ def test_columns_that_are_not_used(write):
     assert graph.weights is None
     messages = sorted(str(warning.message) for warning in caught)
     assert len(messages) == 4
-    assert "edges.csv: 1 columns are not used: weight; to use the weights, pass weight='weight'" in messages[0]
+    assert "edges.csv: 1 column is not used: weight; to use the weights, pass weight='weight'" in messages[0]
     assert "nodes.csv: column 'Unnamed: 0' is not used, being row numbers" in messages[1]
-    assert "1 columns are not used, being different in every row: 'city'" in messages[3]
-    assert "1 columns are not used, being constant: 'same'" in messages[2]
+    assert "1 column is not used, being different in every row: 'city'" in messages[3]
+    assert "1 column is not used, being constant: 'same'" in messages[2]
 
 
 def test_no_labels(write):
@@ -213,7 +228,7 @@ def test_directions_of_different_weight(write):
     edges = write("edges.csv", "source,target,w\na,b,1\nb,a,3\na,c,2\nc,a,2\nb,c,5\nc,c,1\n")
     with pytest.warns(InputWarning) as caught:
         graph = read_tables(None, edges, weight="w")
-    assert any("1 edges are given in both directions with different weights" in str(w.message) for w in caught)
+    assert any("1 edge is given in both directions with different weights" in str(w.message) for w in caught)
     assert graph.adjacency().toarray().tolist() == [[0, 3, 2], [3, 0, 5], [2, 5, 1]]
 
 
@@ -239,9 +254,12 @@ def test_repeated_edges_are_counted(write):
         ("id;label,f\na;x,2\n", r"no column 'id'; its columns are separated by semicolons: pass delimiter=';'"),
         ("ID,label\na,x\n", r"no column 'id'; did you mean id='ID' \(--id\)\? The columns are: ID, label"),
         ("node,label\na,x\n", r"no column 'id'; name it with id=... .--id.. The columns are: node, label"),
-        ("id,id\na,x\n", r"1 column names appear more than once: id"),
+        ("id,id\na,x\n", r"1 column name appears more than once: id"),
         ("id,label\na,x\nb\n", r"nodes.csv cannot be read: .*#3.*Expected 2 columns, got 1"),
-        ("id,label\na,x\nb,y\na,x\nc,x\na,y\n", r"1 ids .*more than once, the first 'a' on line 2, line 4, line 6;"),
+        (
+            "id,label\na,x\nb,y\na,x\nc,x\na,y\n",
+            r"1 id .*appears more .* first 'a' on line 2, line 4, line 6;",
+        ),
         ("id,label\na,x\n,y\nb,x\n,y\n", r"2 of 4 values in column 'id' are missing, the first on line 3;"),
         ("id,label\n1,x\n,y\n", r"1 of 2 values in column 'id' are missing, the first on line 3;"),
         ("id,label,f\na,x,1\nb,y,inf\nc,x,1\n", r"1 of 3 values in column 'f' .* the first on line 3 \(inf\)"),
@@ -390,7 +408,7 @@ def test_edges_to_unknown_ids(write):
         found = load_tables(nodes, edges, on_unknown_id="drop", directed=True)
     assert edge_set(found.graph) == {("a", "b")}
     assert found.counts.unknown == 3
-    with pytest.warns(InputWarning, match=r"edges.csv: 2 ids are not in .*nodes.csv; nodes are added: 'y', 'z'"):
+    with pytest.warns(InputWarning, match=r"edges.csv: 2 ids are not in .*nodes.csv and added as nodes: 'y', 'z'"):
         found = load_tables(nodes, edges, on_unknown_id="add", directed=True)
     assert edge_set(found.graph) == {("a", "b"), ("a", "z"), ("y", "b"), ("z", "y")}
     assert found.counts.added == 2
@@ -407,7 +425,7 @@ def test_doubled_and_missing_ids(write):
         found = load_tables(nodes, edges, columns={"f": "ignore"}, **options)
     messages = " ".join(str(warning.message) for warning in caught)
     assert "nodes.csv: 1 of 6 rows have no id in column 'id' and are not used" in messages
-    assert "1 rows repeat an id of column 'id'" in messages
+    assert "1 row repeats an id of column 'id'" in messages
     assert "edges.csv: 2 of 4 edges lack an end" in messages
     assert found.graph.node_ids.tolist() == ["a", "b", "c", "d"]
     assert [found.graph.classes[c] for c in found.graph.y] == ["x", "y", "x", "y"]
@@ -470,7 +488,7 @@ def test_splits_by_columns():
 def test_a_class_with_one_example(choice):
     found = load_tables(*people(["x", "y"] * 5 + ["z"]), on_rare_class=choice)
     if choice == "error":
-        with pytest.raises(InputError, match=r"1 classes have one labelled node each: 'z', the first at id 'n10'"):
+        with pytest.raises(InputError, match=r"1 class has one labelled node each: 'z', the first at id 'n10'"):
             found.with_split()
         return
     with pytest.warns(InputWarning, match="'z'"):

@@ -160,8 +160,10 @@ class Board:
 
     def summary(self, folder: Path) -> str:
         """Say in a sentence how the run went, and what to do next."""
+        from gpatcher.graph import counted
+
         counts = self.counts
-        text = f"{counts['ran']} jobs ran, {self.before + counts['known']} were on record before"
+        text = f"{counted(counts['ran'], 'job')} ran, {self.before + counts['known']} were on record before"
         if counts["failed"] or self.given_up:
             text += f", {counts['failed'] + self.given_up} failed (run them again with --retry)"
         if counts["elsewhere"]:

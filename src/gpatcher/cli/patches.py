@@ -28,6 +28,7 @@ def store(
 ) -> None:
     """Write a graph to a folder from which it is memory-mapped; tables of edges may be larger than memory."""
     from gpatcher.data import open_graph, save_graph, store_tables
+    from gpatcher.graph import counted
 
     screen = console()
     if "name" in origin:
@@ -37,7 +38,10 @@ def store(
             tables: dict[str, Any] = dict(origin)
             store_tables(tables.pop("nodes"), tables.pop("edges"), out, memory=int(memory * 2**30), **tables)
     graph = open_graph(out)
-    screen.print(f"{graph.n:,} nodes and {graph.m:,} edges in {out}, {graph.nbytes / 1e6:,.1f} MB", soft_wrap=True)
+    screen.print(
+        f"{counted(graph.n, 'node')} and {counted(graph.m, 'edge')} in {out}, {graph.nbytes / 1e6:,.1f} MB",
+        soft_wrap=True,
+    )
 
 
 @takes_graph
@@ -63,6 +67,7 @@ def patches(
 ) -> None:
     """Write the patch of every node to disk, a table that 'gpatcher fit --patches' trains from."""
     from gpatcher.engine import make_engine
+    from gpatcher.graph import counted
     from gpatcher.patches import check_push
 
     check_push(size, c, eps)
@@ -82,7 +87,8 @@ def patches(
         raise typer.Exit(130) from None
     size_mb = sum((out / name).stat().st_size for name in table.files) / 1e6
     screen.print(
-        f"{graph.n:,} patches of {size} nodes in {out}: {len(table.files)} shards, {size_mb:,.1f} MB. {bar.told}"
+        f"{counted(graph.n, 'patch', 'patches')} of {counted(size, 'node')} in {out}: "
+        f"{counted(len(table.files), 'shard')}, {size_mb:,.1f} MB. {bar.told}"
     )
     if check:
         _print_recall(screen, graph, table, check)

@@ -201,6 +201,7 @@ def fit(
 
     from rich.table import Table
 
+    from gpatcher.graph import counted
     from gpatcher.records import summarise
 
     table = Table("split", "seed", "validation", "test", "epochs", "seconds", title=f"{model} on {graph.name}")
@@ -214,7 +215,7 @@ def fit(
         screen.print(f"Test accuracy: {summarise(scored)}", style="bold")
     peak = max(record["peak_rss_mb"] for record in done)
     steps = {record.get("batch_size") for record in done}
-    batches = "" if steps == {None} else f" with batches of {', '.join(f'{b:,} nodes' for b in steps if b)}"
+    batches = "" if steps == {None} else f" with batches of {', '.join(counted(b, 'node') for b in steps if b)}"
     screen.print(f"Peak memory: {peak / 1024:.2f} GiB{batches}", soft_wrap=True)
     screen.print(f"Records, model and the page to look at: {out}/records.jsonl, model.safetensors, report.html")
     if graph.node_ids is not None:
@@ -225,13 +226,20 @@ def _about_tables(tables: Tables) -> Iterator[str]:
     """Say what was read and how it is used."""
     from collections import Counter
 
+    from gpatcher.graph import counted
+
     graph, encoder = tables.graph, tables.encoder
-    yield f"Read {graph.n:,} nodes and {tables.counts.edge_rows:,} edges; {(graph.labels() >= 0).sum():,} have a label."
+    known = int((graph.labels() >= 0).sum())
+    read = f"{counted(graph.n, 'node')} and {counted(tables.counts.edge_rows, 'edge')}"
+    yield f"Read {read}; {known:,} {'has' if known == 1 else 'have'} a label."
     if encoder is None:
         yield "No columns to learn from: features of the structure serve instead."
     else:
         kinds = Counter(encoder.columns.values())
-        yield f"Columns: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}; {encoder.width:,} features."
+        yield (
+            f"Columns: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}; "
+            f"{counted(encoder.width, 'feature')}."
+        )
     sizes = " / ".join(f"{size:,}" for size in graph.splits[0].sizes)
     several = f"{len(graph.splits)} splits, the first: " if len(graph.splits) > 1 else ""
     yield f"Split: {several}{sizes} nodes for train / validation / test, kept in split.parquet."
@@ -275,7 +283,7 @@ def predict(
     from gpatcher.data.tables import write_table
     from gpatcher.estimator import GPatcherClassifier
     from gpatcher.experiment import conformal_coverage, new_prediction_columns, write_predictions
-    from gpatcher.graph import InputError
+    from gpatcher.graph import InputError, counted
 
     if (nodes is None) != (edges is None):
         raise InputError("new nodes need both tables: --nodes with the nodes, --edges with their edges")
@@ -289,7 +297,7 @@ def predict(
         with warnings_as_notes():
             newcomers = read_newcomers(graph, nodes, edges, folder, source)
         write_table(new_prediction_columns(GPatcherClassifier.load(folder), newcomers, conformal), out)
-        screen.print(f"{newcomers.count:,} rows in {out}")
+        screen.print(f"{counted(newcomers.count, 'row')} in {out}")
         return
     classifier, graph = load_run(folder, root, patches)
 
@@ -298,12 +306,12 @@ def predict(
     with warnings_as_notes(), Progress(console=screen, transient=True) as bar:
         task = bar.add_task("predicting", total=graph.n)
         write_predictions(classifier, graph, out, lambda done, _: bar.update(task, completed=done), conformal)
-    screen.print(f"{graph.n:,} rows in {out}")
+    screen.print(f"{counted(graph.n, 'row')} in {out}")
     measured = None if conformal is None else conformal_coverage(classifier, graph, conformal)
     if measured is not None:
         share, size, count = measured
         screen.print(
             f"Sets at level {conformal}: {size:.2f} classes on average; they hold the label of {share:.1%} of "
-            f"{count:,} test nodes",
+            f"{counted(count, 'test node')}",
             soft_wrap=True,
         )

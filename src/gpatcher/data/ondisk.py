@@ -24,7 +24,7 @@ import scipy.sparse as sp
 
 from gpatcher import kernels
 from gpatcher.data.tables import _NotPlainError, _plain_ids, _Table, read_tables
-from gpatcher.graph import Graph, InputError, IntArray, Split, warn_input
+from gpatcher.graph import Graph, InputError, IntArray, Split, counted, read_description, warn_input
 
 _FORMAT = "gpatcher-graph"
 _VERSION = 1
@@ -343,12 +343,13 @@ def _warn(name: str, counts: IntArray, weighted: bool) -> None:
         warn_input(f"{name}: {repeated} of {edges} edges repeat another one; they were {done}")
     if loops:
         warn_input(
-            f"{name}: {loops} edges join a node to itself; they are kept and count as neighbours, "
-            "but the normalised adjacency leaves them out"
+            f"{name}: {counted(loops, 'edge joins', 'edges join')} a node to itself: kept and counted "
+            "as a neighbour, but the normalised adjacency leaves it out"
         )
     if weighted and unequal:
         warn_input(
-            f"{name}: {unequal // 2} edges are given in both directions with different weights; the larger one counts"
+            f"{name}: {counted(unequal // 2, 'edge is', 'edges are')} given in both directions with different weights; "
+            "the larger one counts"
         )
 
 
@@ -424,16 +425,7 @@ def _read_about(folder: Path) -> dict[str, Any]:
     path = folder / ABOUT
     if not path.is_file():
         raise InputError(f"{folder} holds no graph: {ABOUT} is not there; 'gpatcher store' writes one")
-    try:
-        about: dict[str, Any] = json.loads(path.read_text())
-        known = about["format"] == _FORMAT
-    except (ValueError, KeyError, TypeError):
-        known = False
-    if not known:
-        raise InputError(f"{path} is not the description of a graph; choose another folder")
-    if about["version"] != _VERSION:
-        raise InputError(f"the graph in {folder} has version {about['version']}, this gpatcher reads {_VERSION}")
-    return about
+    return read_description(path, _FORMAT, _VERSION, "graph")
 
 
 def _open_array(path: Path, shape: list[int], kind: str) -> npt.NDArray[Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,16 +26,28 @@ import pyarrow.parquet
 
 from gpatcher.data.splits import split_from_parts, stratified_folds, stratified_split, time_split
 from gpatcher.encoding import TableEncoder, is_number, is_text, to_numbers, to_seconds
-from gpatcher.graph import Features, FloatArray, Graph, InputError, IntArray, Split, encode_labels, some, warn_input
+from gpatcher.graph import (
+    Features,
+    FloatArray,
+    Graph,
+    InputError,
+    IntArray,
+    Split,
+    counted,
+    encode_labels,
+    some,
+    warn_input,
+)
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".csv.gz": ",", ".tsv.gz": "\t"}
 _PARQUET = (".parquet", ".pq")
 _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _DEFAULT_LABEL = "label"
 _HEADER_BYTES = 1 << 22
-# Edges are handled in pieces of so many rows, as each costs one hash table of the ids. A text file is read in smaller
-# blocks, several of which pyarrow keeps in flight.
+# Edges are handled in pieces of so many rows, as each costs one hash table of the ids. A text file of at most so many
+# bytes is one piece; a larger one is read in blocks, several of which pyarrow keeps in flight.
 _PIECE_ROWS = 1 << 20
+_WHOLE_BYTES = 1 << 25
 _BLOCK_BYTES = 1 << 18
 _POOL = pa.system_memory_pool()  # gives back what is freed; the default one keeps as much again
 _WHOLE_BLOCK = 2**31 - 1  # the largest block pyarrow's reader takes
@@ -204,59 +217,72 @@ def load_tables(nodes: Any, edges: Any, *, encoder: TableEncoder | None = None, 
     unused = [column for column in edge_table.columns if column not in wanted.values()]
     if unused:
         hint = "; to use the weights, pass weight='weight' (--weight)" if "weight" in unused else ""
-        warn_input(f"{edge_table.path}: {len(unused)} columns are not used: {some(unused)}{hint}")
+        warn_input(
+            f"{edge_table.path}: {counted(len(unused), 'column is', 'columns are')} not used: {some(unused)}{hint}"
+        )
 
+    pieces = _ahead(edge_table.pieces(list(wanted.values())))
     found: _Nodes | None = None
     if nodes is not None:
         found = _read_nodes(_Table.open(nodes, chosen.delimiter, "nodes"), chosen, encoder)
     elif chosen.features is not None or chosen.label not in (None, _DEFAULT_LABEL) or chosen.columns or chosen.roles:
         raise InputError("labels, features and splits are columns of the table of nodes; pass nodes, or leave them out")
 
-    given = None if found is None else found.ids
-    try:
-        ends = _stream_edges(edge_table, chosen.source, chosen.target, chosen.weight, given)
-    except (_NotPlainError, pa.ArrowException):
-        # the whole columns at once tell in full what is wrong, or that nothing is
-        ends = _whole_edges(edge_table, chosen, found)
-    pa.default_memory_pool().release_unused()
-
-    x: Features | None = None
-    y: IntArray | None = None
-    classes: tuple[str, ...] | None = None
-    roles: dict[str, Any] = {}
-    if found is not None:
-        added = len(ends.ids) - len(found.ids)
-        found.add_rows(added)
-        if encoder is None:
-            encoder = TableEncoder.fit(found.columns, chosen.columns, found.refuse)
-        if encoder.coders:
-            x = encoder.transform(found.columns, found.refuse)
-        y, classes, roles = found.y, found.classes, found.roles
-    graph = Graph.from_edge_index(
-        ends.numbers,
-        x=x,
-        y=y,
-        num_nodes=len(ends.ids),
-        weights=ends.weights,
-        classes=classes,
-        name=chosen.name if chosen.name is not None else edge_table.stem,
-        node_ids=ends.ids.to_numpy(zero_copy_only=False),
-    )
-    counts = Counts(
-        node_rows=0 if found is None else found.rows_read,
-        doubled=0 if found is None else found.doubled,
-        nameless=0 if found is None else found.nameless,
-        added=len(ends.ids) - (0 if found is None else len(found.ids)),
-        edge_rows=ends.rows,
-        endless=ends.endless,
-        unknown=ends.unknown,
-        repeated=graph.duplicate_edges,
-    )
-    if not chosen.directed:
-        graph = _both_ways(graph)
+    # features on one side, edges on the other: neither needs the other, and both let go of the interpreter
+    with ThreadPoolExecutor(1) as aside:
+        features = None if found is None else aside.submit(_features, found, chosen, encoder)
+        given = None if found is None else found.ids
+        try:
+            ends = _stream_edges(edge_table, pieces, chosen.source, chosen.target, chosen.weight, given)
+        except (_NotPlainError, pa.ArrowException):
+            # the whole columns at once tell in full what is wrong, or that nothing is
+            ends = _whole_edges(edge_table, chosen, found)
+        pa.default_memory_pool().release_unused()
+        added = len(ends.ids) - (0 if found is None else len(found.ids))
+        if found is not None and features is not None and added:
+            features.exception()  # waits; what was made without the added nodes is of no use
+            found.add_rows(added)
+            features = aside.submit(_features, found, chosen, encoder)
+        graph = Graph.from_edge_index(
+            ends.numbers,
+            y=None if found is None else found.y,
+            num_nodes=len(ends.ids),
+            weights=ends.weights,
+            classes=None if found is None else found.classes,
+            name=chosen.name if chosen.name is not None else edge_table.stem,
+            node_ids=ends.ids.to_numpy(zero_copy_only=False),
+        )
+        counts = Counts(
+            node_rows=0 if found is None else found.rows_read,
+            doubled=0 if found is None else found.doubled,
+            nameless=0 if found is None else found.nameless,
+            added=added,
+            edge_rows=ends.rows,
+            endless=ends.endless,
+            unknown=ends.unknown,
+            repeated=graph.duplicate_edges,
+        )
+        if not chosen.directed:
+            graph = _both_ways(graph)
+        x: Features | None = None
+        if features is not None:
+            encoder, x, notes = features.result()
+            for note in notes:
+                warn_input(note)
+            graph = graph.with_features(x)
+    roles = {} if found is None else found.roles
     if "split_column" in roles:
         graph = graph.with_splits([split_from_parts(roles["split_column"])])
     return Tables(graph, encoder if x is not None else None, counts, chosen, roles)
+
+
+def _features(
+    found: _Nodes, options: TableOptions, encoder: TableEncoder | None
+) -> tuple[TableEncoder, Features | None, list[str]]:
+    """Return the encoder, by default a new one, the features that it makes, if any, and what is to be told of them."""
+    if encoder is None:
+        return TableEncoder.fit_transform(found.columns, options.columns, found.refuse)
+    return encoder, *(encoder.features(found.columns, found.refuse) if encoder.coders else (None, []))
 
 
 def _with_common_classes(graph: Graph, on_rare: str) -> Graph:
@@ -271,18 +297,22 @@ def _with_common_classes(graph: Graph, on_rare: str) -> Graph:
         node = int(np.flatnonzero(y == rare[0])[0])
         shown = node if graph.node_ids is None else graph.node_ids[node]
         raise InputError(
-            f"{rare.size} classes have one labelled node each: {names}, the first at id {shown!r}; label more nodes of "
+            f"{counted(rare.size, 'class has', 'classes have')} one labelled node each: {names}, "
+            f"the first at id {shown!r}; label more nodes of "
             "it, or pass on_rare_class='keep' (for training alone) or 'unlabel' (--on-rare-class)"
         )
     if on_rare == "keep":
-        warn_input(f"{rare.size} classes have one labelled node each, which is for training alone: {names}")
+        warn_input(
+            f"{counted(rare.size, 'class has', 'classes have')} one labelled node each, which is "
+            f"for training alone: {names}"
+        )
         return graph
     kept = np.flatnonzero(sizes > 1)
     if not kept.size:
         raise InputError("every class has one labelled node; label more nodes")
     number = np.full(graph.num_classes + 1, -1)
     number[kept] = np.arange(kept.size)
-    warn_input(f"{rare.size} classes with one labelled node each are taken as unlabelled: {names}")
+    warn_input(f"{counted(rare.size, 'class', 'classes')} of one labelled node each, taken as unlabelled: {names}")
     return replace(graph, y=number[y], classes=tuple(graph.classes[c] for c in kept))
 
 
@@ -368,7 +398,8 @@ def _plain_features(found: _Nodes, width: int) -> FloatArray:
     numbers = {name: values for name, values in found.columns.items() if is_number(values.type)}
     if len(numbers) != width:
         raise InputError(
-            f"{found.table.path} has {len(numbers)} columns of numbers beside the id, the graph has {width} features; "
+            f"{found.table.path} has {counted(len(numbers), 'column')} of numbers beside the id, "
+            f"the graph has {counted(width, 'feature')}; "
             "give one column for each, in the order of the graph's"
         )
     columns = [to_numbers(name, values, found.refuse) for name, values in numbers.items()]
@@ -539,15 +570,20 @@ class _Table:
             return
         convert = pa.csv.ConvertOptions(include_columns=names)
         parse = pa.csv.ParseOptions(delimiter=self.delimiter)
+        options = dict(convert_options=convert, parse_options=parse, memory_pool=_POOL)
+        if self.suffix in (".csv", ".tsv") and self.path.stat().st_size <= _WHOLE_BYTES:
+            yield pa.csv.read_csv(self.path, **options)  # on all cores, unlike the reader of blocks
+            return
         read = pa.csv.ReadOptions(block_size=_BLOCK_BYTES)
-        options = dict(read_options=read, convert_options=convert, parse_options=parse, memory_pool=_POOL)
-        with pa.csv.open_csv(self.path, **options) as batches:
+        with pa.csv.open_csv(self.path, read_options=read, **options) as batches:
             waiting: list[Any] = []
+            rows = 0
             for batch in batches:
                 waiting.append(batch)
-                if sum(part.num_rows for part in waiting) >= _PIECE_ROWS:
+                rows += batch.num_rows
+                if rows >= _PIECE_ROWS:
                     yield pa.Table.from_batches(waiting)
-                    waiting = []
+                    waiting, rows = [], 0
             if waiting:
                 yield pa.Table.from_batches(waiting)
 
@@ -603,7 +639,8 @@ def _header(path: Path, usual: str, given: str | None) -> tuple[list[str], str]:
     """Return the names of the columns and what separates them: as given, as usual, or found where that gives one."""
     with pa.input_stream(str(path), compression="detect") as stream:
         start: bytes = stream.read(_HEADER_BYTES)
-    first = next((line for line in start.splitlines() if line.strip()), b"").decode("utf-8-sig")
+    lines = (line for part in io.BytesIO(start) for line in part.splitlines())  # no more of them than needed
+    first = next((line for line in lines if line.strip()), b"").decode("utf-8-sig")
     found = {}
     for mark in (usual, *_MARKS) if given is None else (given,):
         rows = list(csv.reader([first], delimiter=mark))
@@ -628,7 +665,10 @@ def _parquet_columns(files: tuple[Path, ...]) -> list[str]:
 def _refuse_doubled_names(where: Any, columns: Sequence[str]) -> None:
     doubled = [column for column, count in Counter(columns).items() if count > 1]
     if doubled:
-        raise InputError(f"{where}: {len(doubled)} column names appear more than once: {some(doubled)}; rename them")
+        raise InputError(
+            f"{where}: {counted(len(doubled), 'column name appears', 'column names appear')} more "
+            f"than once: {some(doubled)}; rename them"
+        )
 
 
 def _is_utf8(value: bytes | None) -> bool:
@@ -863,14 +903,18 @@ def _once(
         at = np.flatnonzero(code == doubled[0])
         places = some(table.place(int(row if rows is None else rows[row])) for row in at)
         raise InputError(
-            f"{table.path}: {doubled.size} ids in column {column!r} appear more than once, the first "
+            f"{table.path}: {counted(doubled.size, 'id')} in column {column!r} "
+            f"{'appears' if doubled.size == 1 else 'appear'} more than once, the first "
             f"{ids[int(at[0])].as_py()!r} on {places}; each node has one row, or pass on_duplicate_id='first' "
             "(--on-duplicate-id) to take the first one"
         )
     _, first = np.unique(code, return_index=True)
     first = np.sort(first)
     repeats = len(ids) - first.size
-    warn_input(f"{table.path}: {repeats} rows repeat an id of column {column!r} and are not used; the first one counts")
+    warn_input(
+        f"{table.path}: {counted(repeats, 'row repeats', 'rows repeat')} an id of column "
+        f"{column!r}; only the first one counts"
+    )
     return ids.take(pa.array(first)), first if rows is None else rows[first], repeats
 
 
@@ -890,8 +934,23 @@ class _NotPlainError(Exception):
     """A piece of a file holds something that needs a look at the whole."""
 
 
-def _stream_edges(table: _Table, source: str, target: str, weight: str | None, ids: Any) -> _Ends:
-    """Read the edges piece by piece.
+def _ahead(pieces: Iterator[Any]) -> Iterator[Any]:
+    """Return what an iterator gives; the next one is fetched on a thread, from now on."""
+    pool = ThreadPoolExecutor(1)
+
+    def given(piece: Any) -> Iterator[Any]:
+        with pool:
+            while (table := piece.result()) is not None:
+                piece = pool.submit(next, pieces, None)
+                yield table
+
+    return given(pool.submit(next, pieces, None))
+
+
+def _stream_edges(
+    table: _Table, pieces: Iterator[Any], source: str, target: str, weight: str | None, ids: Any
+) -> _Ends:
+    """Turn the ends of the edges into numbers, piece by piece.
 
     Only what is plainly right goes this way: any doubt raises `_NotPlainError`.
     """
@@ -910,7 +969,7 @@ def _stream_edges(table: _Table, source: str, target: str, weight: str | None, i
         sets[pa.string()] = ids.cast(pa.string())
     numbers: dict[str, list[IntArray]] = {source: [], target: []}
     weights: list[FloatArray] = []
-    for piece in table.pieces([source, target, *([] if weight is None else [weight])]):
+    for piece in pieces:
         with ThreadPoolExecutor(2) as pool:  # both ends at once
             for parts, found in zip(
                 numbers.values(), pool.map(partial(_plain_numbers, piece, sets), numbers), strict=True
@@ -996,7 +1055,10 @@ def _whole_edges(table: _Table, options: TableOptions, nodes: _Nodes | None) -> 
             new = met.filter(pc.invert(pc.is_in(met, value_set=ids)))
             if len(new):
                 shown = some(repr(v.as_py()) for v in new[:6])
-                warn_input(f"{table.path}: {len(new)} ids are not in {nodes.table.path}; nodes are added: {shown}")
+                warn_input(
+                    f"{table.path}: {counted(len(new), 'id is', 'ids are')} not in "
+                    f"{nodes.table.path} and added as nodes: {shown}"
+                )
             ids = pa.concat_arrays([ids, new])
     numbers = np.empty((2, rows.size), np.int32)
     for row, column in enumerate((source, target)):
@@ -1043,7 +1105,8 @@ def _both_ways(graph: Graph) -> Graph:
         unequal = graph.one_way_edges - (given - 2 * pairs)
         if unequal:
             warn_input(
-                f"{graph.name}: {unequal // 2} edges are given in both directions with different weights; "
+                f"{graph.name}: {counted(unequal // 2, 'edge is', 'edges are')} given in both "
+                f"directions with different weights; "
                 "the larger one counts"
             )
     return both

@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from gpatcher.diagnosis import Diagnosis, SpectralDiagnosis
-from gpatcher.graph import IntArray
+from gpatcher.graph import IntArray, counted
 from gpatcher.heterophily import Heterophily
 from gpatcher.report.page import BLUE, ORANGE, Figure, Notes, Part, Table, write_page
 
@@ -23,7 +23,7 @@ def measure_rows(found: Diagnosis) -> list[tuple[str, str, str]]:
         return "not defined" if value is None else f"{value:.{digits}f}"
 
     twins = "no test split" if found.train_twins is None else f"{found.train_twins:.1%}"
-    left_out = f", {found.undefined_heterophily:,} nodes left out" if found.undefined_heterophily else ""
+    left_out = f", {counted(found.undefined_heterophily, 'node')} left out" if found.undefined_heterophily else ""
     return [
         ("nodes", f"{found.nodes:,}", f"{found.labelled:,} with a label"),
         ("edges", f"{found.edges:,}", "undirected" if not found.directed else "given as directed, counted undirected"),
@@ -43,7 +43,9 @@ def measure_rows(found: Diagnosis) -> list[tuple[str, str, str]]:
 
 def write_diagnosis(found: Diagnosis, path: str | Path) -> Path:
     """Write the page of a diagnosis to ``path``."""
-    subtitle = f"{found.nodes:,} nodes, {found.edges:,} edges, {found.classes:,} classes"
+    subtitle = ", ".join(
+        [counted(found.nodes, "node"), counted(found.edges, "edge"), counted(found.classes, "class", "classes")]
+    )
     return write_page(path, f"Diagnosis of {found.name}", subtitle, diagnosis_parts(found))
 
 
@@ -115,7 +117,7 @@ def _degrees(degrees: IntArray) -> Figure:
     plot.update_xaxes(type="log", title="degree", dtick=1)
     plot.update_yaxes(type="log", title="nodes", dtick=1)
     alone = int((degrees == 0).sum())
-    return Figure("Degrees", f"Both axes logarithmic; {alone:,} nodes of degree 0 are not drawn.", plot)
+    return Figure("Degrees", f"Both axes logarithmic; {counted(alone, 'node')} of degree 0 not drawn.", plot)
 
 
 def _class_balance(known: Heterophily, names: tuple[str, ...]) -> Figure:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpatcher.explain import Explanation, hops_text, label_text
+from gpatcher.graph import counted
 from gpatcher.report.page import Figure, Notes, Table, write_page
 
 COLUMNS = ("place", "id", "score", "distance", "label", "contribution")
@@ -39,7 +40,7 @@ def write_explanation(found: Explanation, path: str | Path) -> Path:
     return write_page(
         path,
         f"Why {found.id} was called {found.predicted}",
-        f"a patch of {len(found.members)} nodes",
+        f"a patch of {counted(len(found.members), 'node')}",
         [
             Notes("The decision", sentences(found), wide=True),
             Figure("The patch", caption, found.plot(), wide=True),

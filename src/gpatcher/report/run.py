@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from gpatcher.calibration import Reliability
 from gpatcher.explain import Explanation
+from gpatcher.graph import counted
 from gpatcher.report.diagnosis import diagnosis_parts
 from gpatcher.report.page import BLUE, GREEN, GREY, ORANGE, Explorer, Figure, Heading, Notes, Part, Table, write_page
 from gpatcher.review import Groups, Review
@@ -30,7 +31,7 @@ def write_run(found: Review, path: str | Path) -> Path:
     train, val, test = found.split_sizes
     subtitle = (
         f"extractor {found.extractor}, patches of {found.patch_size}, {found.parameters:,} parameters; "
-        f"{train:,} nodes to train on, {val:,} for validation, {test:,} for test"
+        f"{counted(train, 'node')} to train on, {val:,} for validation, {test:,} for test"
     )
     parts: list[Part] = [Notes("In short", in_short(found), wide=True)]
     parts.append(Heading("How well it did", f"On the {found.part} nodes, which it was not trained on."))
@@ -81,21 +82,23 @@ def in_short(found: Review) -> list[str]:
         doubt = "" if abs(ahead) > 2 * noise else "; with so few nodes the difference may be chance"
         lines.append(f"On the same split: {others}. This model is {size}{doubt}.")
     before, after, t = found.before.error, found.after.error, found.calibration.temperature
-    lines.append(
-        f"Calibration: a stated confidence is off by {100 * before:.1f} points on average before and "
-        f"{100 * after:.1f} after temperature scaling (T = {t:.2f}, from {found.calibration.nodes:,} validation nodes)."
-    )
+    nodes = counted(found.calibration.nodes, "validation node")
+    off = f"Calibration: a stated confidence is off by {100 * before:.1f} points on average"
+    if t == 1:
+        lines.append(f"{off}; probabilities are as the model gives them, since scaling did not help on {nodes}.")
+    else:
+        lines.append(f"{off} before and {100 * after:.1f} after temperature scaling (T = {t:.2f}, from {nodes}).")
     if after > before:
         lines.append(
             "On these nodes scaling did not lower the error; predict_proba(calibrated=False) gives the raw ones."
         )
-    elif found.calibration.nodes < _ROUGH:
+    elif t != 1 and found.calibration.nodes < _ROUGH:
         lines.append(f"With fewer than {_ROUGH} validation nodes the temperature is rough.")
     some = np.flatnonzero(found.per_class.support > 0)
     weakest = some[found.per_class.f1[some].argmin()]
     lines.append(
         f"Weakest class: {found.classes[weakest]} (F1 {found.per_class.f1[weakest]:.1%}, "
-        f"{found.per_class.support[weakest]:,} nodes)."
+        f"{counted(found.per_class.support[weakest], 'node')})."
     )
     return lines + found.left_out
 
@@ -196,10 +199,7 @@ def _curve(plot: go.Figure, name: str, curve: Reliability, colour: str) -> None:
 
 def _groups(title: str, caption: str, axis: str, groups: Groups) -> Figure:
     plot = go.Figure()
-    names = [
-        f"{name}<br>{count:,} node{'s' if count > 1 else ''}"
-        for name, count in zip(groups.names, groups.count, strict=True)
-    ]
+    names = [f"{name}<br>{counted(count, 'node')}" for name, count in zip(groups.names, groups.count, strict=True)]
     for (model, accuracy), colour in zip(groups.accuracy.items(), _COLOURS, strict=False):
         plot.add_bar(x=names, y=accuracy, name=model, marker_color=colour, hovertemplate="%{y:.1%}")
     plot.update_layout(barmode="group", hovermode="x unified")
