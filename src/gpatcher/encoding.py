@@ -108,7 +108,8 @@ def to_numbers(column: str, values: Any, refuse: Refuse) -> FloatArray:
 
 
 def _unlike(column: str, values: Any, refuse: Refuse, what: str) -> None:
-    refuse(column, ~_missing(values), values, f"are {values.type}, not {what}", "keep the type of the fitted table")
+    way = f"keep the type of the fitted table, or choose another kind: --column {column}=..."
+    refuse(column, ~_missing(values), values, f"are {values.type}, not {what}", way)
 
 
 def _missing(values: Any) -> npt.NDArray[np.bool_]:

@@ -488,7 +488,7 @@ def test_splits_by_columns():
 def test_a_class_with_one_example(choice):
     found = load_tables(*people(["x", "y"] * 5 + ["z"]), on_rare_class=choice)
     if choice == "error":
-        with pytest.raises(InputError, match=r"1 class has one labelled node each: 'z', the first at id 'n10'"):
+        with pytest.raises(InputError, match=r"1 class of one labelled node: 'z', the first at id 'n10'"):
             found.with_split()
         return
     with pytest.warns(InputWarning, match="'z'"):

@@ -297,14 +297,13 @@ def _with_common_classes(graph: Graph, on_rare: str) -> Graph:
         node = int(np.flatnonzero(y == rare[0])[0])
         shown = node if graph.node_ids is None else graph.node_ids[node]
         raise InputError(
-            f"{counted(rare.size, 'class has', 'classes have')} one labelled node each: {names}, "
+            f"{counted(rare.size, 'class', 'classes')} of one labelled node: {names}, "
             f"the first at id {shown!r}; label more nodes of "
             "it, or pass on_rare_class='keep' (for training alone) or 'unlabel' (--on-rare-class)"
         )
     if on_rare == "keep":
         warn_input(
-            f"{counted(rare.size, 'class has', 'classes have')} one labelled node each, which is "
-            f"for training alone: {names}"
+            f"{counted(rare.size, 'class', 'classes')} of one labelled node, which is for training alone: {names}"
         )
         return graph
     kept = np.flatnonzero(sizes > 1)
@@ -312,7 +311,7 @@ def _with_common_classes(graph: Graph, on_rare: str) -> Graph:
         raise InputError("every class has one labelled node; label more nodes")
     number = np.full(graph.num_classes + 1, -1)
     number[kept] = np.arange(kept.size)
-    warn_input(f"{counted(rare.size, 'class', 'classes')} of one labelled node each, taken as unlabelled: {names}")
+    warn_input(f"{counted(rare.size, 'class', 'classes')} of one labelled node, taken as unlabelled: {names}")
     return replace(graph, y=number[y], classes=tuple(graph.classes[c] for c in kept))
 
 
