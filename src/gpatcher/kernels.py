@@ -440,11 +440,13 @@ def _added_row(rows: Array, node: int) -> int:
 
 
 @_jit
-def _degree(degree: Array, added: Added, node: int) -> float:
+def _degree(indptr: Array, weights: Array | None, degree: Array, added: Added, node: int) -> float:
     if added is not None:
         at = _added_row(added[0], node)
         if at >= 0:
             return added[4][at]  # type: ignore[no-any-return]
+    elif weights is None:
+        return float(indptr[node + 1] - indptr[node])  # which a push of the node reads anyway
     return degree[node]  # type: ignore[no-any-return]
 
 
@@ -547,7 +549,7 @@ def chebyshev_pairs(
     bins = np.zeros(512, np.int64)
     for s in range(sources.size):
         v = sources[s]
-        own = _degree(degree, added, v)
+        own = _degree(indptr, weights, degree, added, v)
         if own == 0:
             for j in range(around.shape[1]):
                 if around[s, j] == v:
@@ -577,14 +579,14 @@ def chebyshev_pairs(
                 u = met[i]
                 if i >= known:
                     entries[i] = _entries(indptr, added, u)
-                after = factor * sums[i] / _degree(degree, added, u) - before[i]
+                after = factor * sums[i] / _degree(indptr, weights, degree, added, u) - before[i]
                 before[i] = now[i]
                 now[i] = after
                 sums[i] = 0.0
             for j in range(around.shape[1]):
                 u = around[s, j]
                 if u >= 0 and place[u] > 0:
-                    out[s, j, k] = now[place[u] - 1] * math.sqrt(own * _degree(degree, added, u))
+                    out[s, j, k] = now[place[u] - 1] * math.sqrt(own * _degree(indptr, weights, degree, added, u))
         for i in range(count):
             place[met[i]] = 0
             now[i] = 0.0
@@ -704,6 +706,7 @@ def _give(
     first: int,
     last: int,
     share: float,
+    indptr: Array,
     degree: Array,
     codes: Array,
     added: Added,
@@ -734,7 +737,7 @@ def _give(
         now = before + (share if weights is None else share * weights[e])
         residual[at] = now
         if now > sure[code]:
-            limit = eps * _degree(degree, added, np.int64(w))
+            limit = eps * _degree(indptr, weights, degree, added, np.int64(w))
             if before <= limit < now:  # it was not waiting yet
                 queue[tail] = np.int32(w)
                 tail += 1
@@ -774,13 +777,13 @@ def _push_all(
             break
         at = _slot(keys, mask, u)
         amount[head] = residual[at]
-        share = c * residual[at] / _degree(degree, added, u)
+        share = c * residual[at] / _degree(indptr, weights, degree, added, u)
         residual[at] = 0.0
         head += 1
         if u < indptr.size - 1:
             first, last = indptr[u], indptr[u + 1]
             used, tail = _give(
-                indices, weights, first, last, share, degree, codes, added, sure, eps,
+                indices, weights, first, last, share, indptr, degree, codes, added, sure, eps,
                 keys, residual, mask, touched, met, queue, used, tail,
             )  # fmt: skip
         if added is not None:
@@ -788,7 +791,7 @@ def _push_all(
             if own >= 0:
                 first, last = added[1][own], added[1][own + 1]
                 used, tail = _give(
-                    added[2], added[3], first, last, share, degree, codes, added, sure, eps,
+                    added[2], added[3], first, last, share, indptr, degree, codes, added, sure, eps,
                     keys, residual, mask, touched, met, queue, used, tail,
                 )  # fmt: skip
     state[0], state[1], state[2] = used, head, tail
@@ -798,6 +801,8 @@ def _push_all(
 @_jit
 def _rank(
     v: int,
+    indptr: Array,
+    weights: Array | None,
     degree: Array,
     added: Added,
     most: Array,
@@ -814,7 +819,7 @@ def _rank(
     index[0] = v
     score[0] = (1.0 - c) * received[touched[0]]
     keys[touched[0]] = -1
-    scale = (1.0 - c) * np.sqrt(_degree(degree, added, v))
+    scale = (1.0 - c) * np.sqrt(_degree(indptr, weights, degree, added, v))
     above = scale * (1.0 + 1e-6)  # with it no score is larger than its bound, rounding included
     members, values = index[1:], score[1:]
     count = 0
@@ -824,7 +829,11 @@ def _rank(
         if above * received[at] * most[met[i]] >= floor:
             u = keys[at]
             count = _insert(
-                np.float32(scale * received[at] / np.sqrt(_degree(degree, added, u))), u, values, members, count
+                np.float32(scale * received[at] / np.sqrt(_degree(indptr, weights, degree, added, u))),
+                u,
+                values,
+                members,
+                count,
             )
             if 0 < count == values.size:
                 floor = values[count - 1]
@@ -873,7 +882,7 @@ def push_ppr(
     state = np.zeros(3, np.int64)
     for s in range(sources.size):
         v = sources[s]
-        if not _degree(degree, added, v) > 0:
+        if not _degree(indptr, weights, degree, added, v) > 0:
             index[s, 0] = v
             score[s, 0] = 1.0 - c
             continue
@@ -912,4 +921,4 @@ def push_ppr(
                     keys[at], residual[at], touched[i] = nodes[i], values[i], at
         for i in range(state[1]):
             residual[_slot(keys, mask, queue[i])] += amount[i]
-        _rank(v, degree, added, most, c, keys, residual, touched, met, state[0], index[s], score[s])
+        _rank(v, indptr, weights, degree, added, most, c, keys, residual, touched, met, state[0], index[s], score[s])
