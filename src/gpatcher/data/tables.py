@@ -988,11 +988,11 @@ def _stream_edges(
 
 
 def _plain_numbers(piece: Any, sets: dict[Any, Any], column: str) -> IntArray:
-    values = _plain_column(piece, column)
+    values = piece.column(column)
     if values.type not in sets:
         raise _NotPlainError
     found = pc.index_in(values, value_set=sets[values.type], memory_pool=_POOL)
-    if found.null_count:
+    if found.null_count:  # a gap and an empty text are no ids either
         raise _NotPlainError
     numbers: IntArray = found.to_numpy()
     return numbers
