@@ -12,7 +12,7 @@ PRESET = Preset(
         "default": Row("gpatcher", base="default"),
         "σ = tanh": Row("gpatcher", {"sigma": "tanh"}, base="default"),
         "σ = relu": Row("gpatcher", {"sigma": "relu"}, base="default"),
-        "no skip connections": Row("gpatcher", {"skip": False}, base="default"),
+        "skip connections": Row("gpatcher", {"skip": True}, base="default"),
         "fast, default": Row("fast", base="default"),
     },
 )
