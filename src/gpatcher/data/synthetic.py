@@ -353,7 +353,7 @@ def parse_source(source: str) -> Graph:
     Examples
     --------
     >>> parse_source("colouring:n=20,colours=2,degree=4,seed=1")
-    Graph('colouring:n=20,colours=2,degree=4,seed=1': 20 nodes, 80 stored edges, 2 classes, 1 splits)
+    Graph('colouring:n=20,colours=2,degree=4,seed=1': 20 nodes, 80 stored edges, 2 classes, 1 split)
     """
     name, _, text = source.partition(":")
     if name.strip() not in GENERATORS:
