@@ -1,6 +1,6 @@
 """A graph on disk from a table of edges larger than the memory it takes.
 
-python benchmarks/storing.py [EDGES]    (default 100,000,000, a twentieth as many nodes)
+python benchmarks/storing.py [EDGES]    (default 40,000,000, a twentieth as many nodes)
 
 The edges lie in a folder of Parquet files. The memory is what the process holds of its own at its largest, looked at a
 hundred times a second: pages of mapped files, which the system takes back when it needs them, do not count.
@@ -72,4 +72,4 @@ if __name__ == "__main__":
     if len(sys.argv) == 3:
         store(Path(sys.argv[1]), int(sys.argv[2]))
     else:
-        main(int(sys.argv[1]) if len(sys.argv) == 2 else 100_000_000)
+        main(int(sys.argv[1]) if len(sys.argv) == 2 else 40_000_000)
