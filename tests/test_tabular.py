@@ -1,5 +1,4 @@
-import sys
-from types import SimpleNamespace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 
-from gpatcher import GPatcherClassifier, TableClassifier, cli
+from gpatcher import GPatcherClassifier, TableClassifier
 from gpatcher.data.tables import load_tables
 from gpatcher.graph import InputError
 from gpatcher.records import read_records
@@ -39,23 +38,9 @@ def tables(n=120, features=True):
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
+def run(command_in, tmp_path):
     """The command without a new process."""
-
-    def call(*arguments, code=0):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("COLUMNS", "160")
-        monkeypatch.setattr(sys, "argv", ["gpatcher", *map(str, arguments)])
-        ended = 0
-        try:
-            cli.main()
-        except SystemExit as error:
-            ended = error.code or 0
-        out, err = capsys.readouterr()
-        assert ended == code, err
-        return SimpleNamespace(stdout=out, stderr=err)
-
-    return call
+    return partial(command_in, tmp_path)
 
 
 @pytest.fixture

@@ -257,21 +257,10 @@ def test_features_in_another_process(mapped, kind):
 
 
 @pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
-    from gpatcher import cli
-
+def command(command_in, tmp_path):
     def call(*arguments, code=0):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("COLUMNS", "160")
-        monkeypatch.setattr(sys, "argv", ["gpatcher", *arguments])
-        ended = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            ended = end.code or 0
-        shown = capsys.readouterr()
-        assert ended == code, shown.err
-        return shown.err if code else shown.out
+        shown = command_in(tmp_path, *arguments, code=code)
+        return shown.stderr if code else shown.stdout
 
     return call
 

@@ -661,10 +661,10 @@ def top_of_candidates(around: Array, score: Array, places: Array) -> None:
                 places[v, at] = j
 
 
-# Degrees by a byte each, which stay in the cache where the degrees themselves do not: code k stands for a degree of
-# 2^((k - 128) / 4) or more, 0 for any.
+# Degrees by a byte each, as they are read at random for every edge: code k stands for a degree of 2^((k - 128) / 4) or
+# more, 0 for any.
 _CODES = 256
-_FIRST_TABLE = 1 << 17  # places at first: much fewer, and most sources would have to grow their table
+_FIRST_TABLE = 1 << 17  # places at first; with fewer, a source near a hub moves its table again and again
 
 
 def degree_codes(degree: Array) -> Array:

@@ -112,7 +112,7 @@ def store_tables(
             if pa.types.is_string(ids.type):
                 ids = ids.cast(pa.large_string())
             indptr, counts = _sort_edges(table, columns, ids, bool(options.get("directed")), memory, draft)
-        except pa.ArrowMemoryError as error:
+        except MemoryError as error:  # arrow's and numpy's
             way_out = "give a range of edges less of it: memory=... (--memory)"
             raise InputError(f"memory ran out ({error}); {way_out}") from None
         except (_NotPlainError, pa.ArrowException):
@@ -170,12 +170,12 @@ def _edge_ids(table: _Table, source: str, target: str) -> Any:
             ids, waiting = _sorted_union([ids, *waiting]), []
     if ids is None:
         raise _NotPlainError
-    return _sorted_union([ids, *waiting])
+    return _sorted_union([ids, *waiting]) if waiting else ids
 
 
 def _sorted_union(parts: list[Any]) -> Any:
     """Return the distinct values of arrays of one type, sorted."""
-    if pa.types.is_integer(parts[0].type):  # a sort takes a fraction of the memory of a hash table, numpy's or arrow's
+    if pa.types.is_integer(parts[0].type):  # in place, where numpy and arrow make hash tables
         values = np.concatenate([part.to_numpy() for part in parts])
         values.sort()
         return pa.array(values[np.append(True, values[1:] != values[:-1])] if values.size else values, parts[0].type)
