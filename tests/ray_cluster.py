@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
@@ -14,7 +15,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from gpatcher.data import load_graph
-from gpatcher.engine import RayEngine
+from gpatcher.engine import RayEngine, run_together
 from gpatcher.graph import InputError
 from gpatcher.table import write_patches
 
@@ -50,6 +51,10 @@ def main(folder: str, source: str, size: str, shard: str, eps: str) -> None:
         list(engine.map(refuse, [7]))
     except InputError as error:
         found["error"] = str(error)
+    try:
+        run_together(engine, refuse, (7,), folder=Path(folder), workers=1, gpus=True)
+    except InputError as error:
+        found["no_gpu"] = str(error)
     ray.shutdown()
     cluster.shutdown()
     print(json.dumps(found))

@@ -140,6 +140,7 @@ def test_a_killed_worker_node_leaves_no_trace_in_the_table(loopback_only, tmp_pa
     assert found["killed"]
     assert found["killed_at"] < found["total"] == 20000
     assert found["error"] == "7 is refused"
+    assert found["no_gpu"].startswith("the cluster has 0 GPUs, too few for 1 worker with one each")
     local = write_patches(load_graph(source), tmp_path / "local", size=size, shard=shard, eps=eps)
     assert list(local.files) == found["files"]
     for name in local.files:

@@ -1,60 +1,94 @@
-"""Write the README's table of results from the records of the bench: python tools/results.py.
+"""Write the README's tables of results from the records of the bench: python tools/results.py.
 
-The records come from `gpatcher bench table1 --out results/bench/table1` and
-`gpatcher bench defaults --out results/bench/defaults`; a cell without records is shown as not run.
+The records come from `gpatcher bench PRESET --out results/bench/PRESET`; a cell without records is shown as not run.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gpatcher.bench.plan import dataset_title, paper_figures
+from gpatcher.bench.models import settings
+from gpatcher.bench.plan import TITLES, dataset_title, paper_figures, read_tuned
 from gpatcher.data.named import NAMED
 from gpatcher.records import read_records, summarise
+from gpatcher.report.bench import Board, read_bench
 
 README = Path("README.md")
 BENCH = Path("results/bench")
 DATASETS = ("texas", "wisconsin", "cornell", "chameleon", "squirrel", "actor", "cora", "citeseer")
-# title → preset and row
+# title → preset, row, model and where its settings come from
 ROWS = {
-    "**GPatcher**": ("table1", "gpatcher"),
-    "**Fast-GPatcher**": ("table1", "fast"),
-    "GPatcher, not tuned (`--preset default`)": ("defaults", "default"),
-    "GPatcher, `--preset paper`": ("defaults", "paper's plain reading"),
-    "GCN": ("table1", "gcn"),
-    "MLP": ("table1", "mlp"),
+    "**GPatcher**": ("table1", "gpatcher", "gpatcher", None),
+    "**Fast-GPatcher**": ("table1", "fast", "fast", None),
+    "GPatcher, not tuned (`--preset default`)": ("defaults", "default", "gpatcher", "default"),
+    "GPatcher, `--preset paper`": ("defaults", "paper's plain reading", "gpatcher", "paper"),
 }
-START, END = "<!-- results: made by tools/results.py -->", "<!-- end of results -->"
 
 
-def latest(records: list[dict[str, Any]], row: str, dataset: str) -> list[float]:
-    """Return the test figures of a cell, those of its newest configuration."""
-    mine = [r for r in records if (r["row"], r["dataset"]) == (row, dataset) and r["error"] is None]
-    return [r["test"] for r in mine if r["config_hash"] == mine[-1]["config_hash"]]
-
-
-def cell(values: list[float]) -> str:
-    """Return mean ± standard deviation, and how many runs where they are not ten."""
+def cell(values: Sequence[float], usual: int = 10) -> str:
+    """Return mean ± standard deviation, and how many runs where they are not as many as usual."""
     if not values:
         return "not run"
-    found = summarise(values)
-    short = "" if len(values) == 10 else f" ({len(values)} runs)"
+    found = summarise(list(values))
+    short = "" if len(values) == usual else f" ({len(values)} runs)"
     return f"{100 * found.mean:.1f} ± {100 * found.std:.1f}{short}"
 
 
-def table() -> str:
-    """Return the table, from the records alone."""
-    names = [dataset_title(d) + (" †" if NAMED[d].leaky else "") for d in DATASETS]
-    lines = ["| test accuracy, % | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    for title, (preset, row) in ROWS.items():
-        records = read_records(BENCH / preset / "records.jsonl")
-        lines.append(f"| {title} | " + " | ".join(cell(latest(records, row, d)) for d in DATASETS) + " |")
-        theirs = paper_figures(preset).get(row, {})
-        if title.startswith("**"):
-            lines.append("| the paper's figure | " + " | ".join(f"{theirs[d][0]:.1f}" for d in DATASETS) + " |")
-    return "\n".join(lines)
+def lines_of(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+
+
+def heads(datasets: Sequence[str]) -> list[str]:
+    """Return the titles of data sets; a dagger marks those that leak."""
+    return [dataset_title(d) + (" †" if NAMED[d].leaky else "") for d in datasets]
+
+
+def shipped() -> str:
+    """Return the table of the settings that ship with the package, beside the paper's figures."""
+    rows: list[list[str]] = []
+    for title, (preset, row, model, base) in ROWS.items():
+        records = [r for r in read_records(BENCH / preset / "records.jsonl") if r["row"] == row and r["error"] is None]
+        cells = []
+        for dataset in DATASETS:
+            config = settings(model, dataset, {}, base)[0]
+            cells.append(cell([r["test"] for r in records if r["dataset"] == dataset and r["config"] == config]))
+        rows.append([title, *cells])
+        if base is None:
+            theirs = paper_figures(preset)[row]
+            rows.append(["the paper's figure", *(f"{theirs[d][0]:.1f}" for d in DATASETS)])
+    return lines_of(["test accuracy, %", *heads(DATASETS)], rows)
+
+
+def tuned(boards: Sequence[Board]) -> str:
+    """Return the table of all models, on the data sets on which all were tuned alike."""
+    trials: dict[str, Any] = {d: {m: e["trials"] for m, e in models.items()} for d, models in read_tuned().items()}
+    columns = [(board, d) for board in boards for d in board.datasets if d in board.budgets]
+    for board, dataset in columns:
+        if set(trials[dataset].values()) != {board.budgets[dataset]}:
+            raise SystemExit(f"the records of {dataset} are not those of the package's tuned.json; run them again")
+    ranked = boards[0].ranks(boards[0].budgets)
+    means = {} if ranked is None else ranked.mean
+    rows = []
+    for name, title in TITLES.items():
+        found = [board.runs.get((name, d)) for board, d in columns]
+        cells = [cell([] if runs is None else list(runs.by_run.values())) for runs in found]
+        rows.append([title, *cells, f"{means[name]:.2f}" if name in means else "not run"])
+    names = heads([d for _, d in columns])
+    trial_row = ["trials for each model", *(str(board.budgets[d]) for board, d in columns), ""]
+    ranks = f"mean rank, {len(boards[0].budgets)} data sets of `{boards[0].name}`"
+    return lines_of(["test accuracy, %", *names, ranks], [trial_row, *rows])
+
+
+def put(text: str, name: str, table: str) -> str:
+    """Return a text with the table between its marks."""
+    start, end = f"<!-- {name}: made by tools/results.py -->", f"<!-- end of {name} -->"
+    before, _, rest = text.partition(start)
+    return before + start + "\n" + table + "\n" + end + rest.partition(end)[2]
 
 
 if __name__ == "__main__":
-    before, _, rest = README.read_text().partition(START)
-    README.write_text(before + START + "\n" + table() + "\n" + END + rest.partition(END)[2])
-    print(table())
+    boards = [board for name in ("table1", "honest") for board in read_bench(BENCH / name)]
+    text = put(README.read_text(), "results", shipped())
+    README.write_text(put(text, "comparison", tuned(boards)))
+    print(shipped(), tuned(boards), sep="\n\n")

@@ -13,7 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from gpatcher.graph import InputError
+from gpatcher.graph import InputError, counted
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -86,8 +86,7 @@ def _finished(waiting: dict[Future[Result], Item]) -> Iterator[tuple[Item, Resul
 class RayEngine:
     """A Ray cluster, for work that one machine is too small for; needs the extra ``gpatcher[ray]``.
 
-    A piece of work whose machine is lost is done again on another. Every machine needs gpatcher installed; none but
-    this one reads or writes files.
+    A piece of work whose machine is lost is done again on another. Every machine needs gpatcher installed.
 
     Parameters
     ----------
@@ -189,9 +188,10 @@ def run_together(
     *,
     folder: Path,
     workers: int | None = None,
+    gpus: bool = False,
     hear: Callable[[Any], None] | None = None,
 ) -> None:
-    """Call ``function(*shared, tell)`` in several processes of the cluster, joined by torch's process group (gloo).
+    """Call ``function(*shared, tell)`` in several processes of the cluster, joined by torch's process group.
 
     Where a process is lost, all start again: the function must go on from what it kept in a file. That needs a file
     system which all machines of the cluster share.
@@ -201,7 +201,8 @@ def run_together(
     function : one that can be imported by its name; ``tell(message)`` sends a message here
     shared : its arguments, sent to each machine once
     folder : a shared one, for what Ray Train keeps while it runs
-    workers : number of processes, each on one CPU; by default one for each CPU of the cluster, up to 8
+    workers : number of processes, each on one CPU or GPU; by default one for each of the cluster, up to 8
+    gpus : whether each gets a GPU, joined by nccl, which is then the current device; otherwise gloo joins them
     hear : called with each message, in a thread of its own
     """
     ray = import_ray()
@@ -223,17 +224,22 @@ def run_together(
             hear(content)
 
     try:
-        cpus = int(ray.cluster_resources().get("CPU", 0))
-        workers = workers or max(1, min(cpus, _MOST_WORKERS))
-        if workers > cpus:
-            raise InputError(f"{workers} workers need a CPU each, the cluster has {cpus}; ask for fewer (--workers)")
+        kind = "GPU" if gpus else "CPU"
+        there = int(ray.cluster_resources().get(kind, 0))
+        workers = workers or max(1, min(there, _MOST_WORKERS))
+        if workers > there:
+            raise InputError(
+                f"the cluster has {counted(there, kind)}, too few for {counted(workers, 'worker')} with one each; "
+                "ask for fewer (--workers) or for another device (--device)"
+            )
         queue = Queue(actor_options={"num_cpus": 0})
-        given = {"function": function, "shared": [ray.put(part) for part in shared], "queue": queue}
+        given = {"function": function, "shared": [ray.put(part) for part in shared], "queue": queue, "gpus": gpus}
         trainer = TorchTrainer(
             _member,
             train_loop_config=given,
-            torch_config=TorchConfig(backend="gloo", timeout_s=_GROUP_SECONDS),
-            scaling_config=ScalingConfig(num_workers=workers, resources_per_worker={"CPU": 1}),
+            # counts stay on the CPU where the model is on a GPU, so gloo is needed there too
+            torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if gpus else "gloo", timeout_s=_GROUP_SECONDS),
+            scaling_config=ScalingConfig(num_workers=workers, use_gpu=gpus, resources_per_worker={"CPU": 1}),
             run_config=RunConfig(
                 name="training", storage_path=str(place), failure_config=FailureConfig(max_failures=_RESTARTS)
             ),
@@ -265,6 +271,11 @@ def run_together(
 def _member(given: dict[str, Any]) -> None:
     """Run in each process: fetch what is shared and call the function."""
     ray = import_ray()
+    if given["gpus"]:
+        import torch
+        from ray.train.torch import get_device
+
+        torch.cuda.set_device(get_device())
     try:
         given["function"](*ray.get(given["shared"]), lambda message: given["queue"].put(("told", message)))
     except InputError as error:

@@ -241,8 +241,8 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         patches : a patch table of this graph, or its folder; its edges are not read then
         prepared : what `prepare` returned for this graph, to save making it again
         progress, checkpoint : see `gpatcher.training.fit`
-        engine, workers : a cluster to train on with so many processes, by default one for each CPU up to 8; needs
-            ``patches``, and a ``checkpoint`` on a file system that all machines share
+        engine, workers : a cluster to train on with so many processes, by default one for each CPU (or GPU, with
+            ``device="cuda"``) up to 8; needs ``patches``, and a ``checkpoint`` on a file system that all machines share
         """
         self.split_ = self._choose(graph, split)
         if prepared is None or not self._fits(prepared, graph, self.extractor):
@@ -287,11 +287,13 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         progress: Callable[[int, dict[str, float]], None] | None,
     ) -> None:
         """Train in several processes of a cluster; the finished checkpoint is all that comes back."""
-        if not isinstance(prepared.fixed, PatchTable) or checkpoint is None or self.device != "cpu":
+        if not isinstance(prepared.fixed, PatchTable) or checkpoint is None:
             raise InputError(
-                "a cluster trains on CPUs, from a patch table and with a checkpoint that all its machines see; make "
+                "a cluster trains from a patch table and with a checkpoint that all its machines see; make "
                 "the table with 'gpatcher patches' and pass it (patches=, --patches)"
             )
+        if self.device not in ("cpu", "cuda"):
+            raise InputError(f"a cluster trains on cpu or cuda and gives each process one, got device={self.device!r}")
 
         def hear(message: tuple[str, Any, Any]) -> None:
             kind, value, figures = message
@@ -304,7 +306,8 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         about |= {"table": prepared.fixed.folder.absolute(), "checkpoint": checkpoint.absolute()}
         parts = tuple(np.array(part) for part in (self.split_.train, self.split_.val, self.split_.test))
         shared = (about, prepared.x, np.asarray(graph.labels()), parts)
-        run_together(engine, train_member, shared, folder=checkpoint.parent, workers=workers, hear=hear)
+        gpus = self.device == "cuda"
+        run_together(engine, train_member, shared, folder=checkpoint.parent, workers=workers, gpus=gpus, hear=hear)
 
     def _fit_options(
         self,

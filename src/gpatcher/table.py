@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import os
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,7 +30,8 @@ from gpatcher.patches import Patches, check_push, empty_patches, push_block, wal
 _FORMAT = "gpatcher-patches"
 _VERSION = 1
 _MANIFEST = "manifest.json"
-_BLOCK = 1024  # nodes in one piece of work
+_SHARDS = 128  # as many by default, as long as they keep within these numbers of nodes
+_FEWEST, _MOST = 1024, 65536
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 Progress = Callable[[int, int], None]
@@ -139,23 +141,26 @@ def write_patches(
     c: float = 0.5,
     eps: float = 1e-5,
     self_loops: bool = False,
-    shard: int = 65536,
+    shard: int | None = None,
     engine: Engine | None = None,
     progress: Progress | None = None,
 ) -> PatchTable:
     """Write the patches of all nodes by personalised PageRank (Fast-GPatcher) into a folder, shard by shard.
 
     A call that was cut short goes on where it stopped when it is made again: finished shards stay as they are.
-    Engine and number of threads leave no trace in the files.
+    Engine and number of threads leave no trace in the files. Each worker writes the shards that it makes, so on a
+    cluster the folder must lie on a file system that all machines share.
 
     Parameters
     ----------
     size, c, eps, self_loops : see `gpatcher.patches.push_patches`
-    shard : nodes in a shard
+    shard : nodes in a shard; by default a 128th of all, but at least 1,024 and at most 65,536
     engine : where the work is done; by default on all cores of this machine
     progress : called with nodes done and nodes in all
     """
     check_push(size, c, eps)
+    if shard is None:
+        shard = min(max(-(-graph.n // _SHARDS), _FEWEST), _MOST)
     if shard < 1:
         raise InputError(f"a shard must hold at least 1 node, got {shard}")
     folder = Path(folder)
@@ -181,44 +186,43 @@ def _make_shards(
     engine: Engine,
     progress: Progress | None,
 ) -> None:
-    """Make the shards that are missing and enter them into ``files``.
-
-    Only this process writes, whatever the engine: a cluster needs no shared file system, and a full disk is met in
-    one place.
-    """
+    """Make the shards that are missing and enter them into ``files``."""
     n, size, shard = graph.n, manifest["size"], manifest["shard"]
-    count = -(-n // shard)
-    missing = [number for number in range(count) if number not in files]
+    parts = {number: (number * shard, min((number + 1) * shard, n)) for number in range(-(-n // shard))}
+    missing = [number for number in parts if number not in files]
     if not missing:
         return
-    parts = (
-        (start, min(start + _BLOCK, (number + 1) * shard, n))
-        for number in missing
-        for start in range(number * shard, min((number + 1) * shard, n), _BLOCK)
-    )
     parameters = manifest["parameters"]
     walk = walk_arrays(graph, parameters["self_loops"])
-    shared = (*walk, size, parameters["c"], parameters["eps"])
-    done = n - sum(min(shard, n - number * shard) for number in missing)
-    begun: dict[int, tuple[npt.NDArray[Any], int]] = {}  # rows of a shard and how many are still to come
-    for (start, stop), patches in engine.map(push_block, parts, shared=shared):
-        number = start // shard
-        if number not in begun:
-            rows = min(shard, n - number * shard)
-            begun[number] = (np.empty(rows, _row_type(size)), rows)
-        rows, left = begun[number]
-        rows["index"][start - number * shard : stop - number * shard] = patches.index
-        rows["score"][start - number * shard : stop - number * shard] = patches.score
-        begun[number] = (rows, left - (stop - start))
-        if left == stop - start:
-            del begun[number]
-            content = _as_npy(rows)
-            name = f"{number:05d}-{_checksum(content)}.npy"
-            _write(folder / name, content, f"{len(files)} of {count} shards are finished and stay")
-            files[number] = name
+    shared = (folder.absolute(), *walk, size, parameters["c"], parameters["eps"])
+    done = sum(stop - start for number, (start, stop) in parts.items() if number in files)
+    for (number, (start, stop)), name in engine.map(_make_shard, ((k, parts[k]) for k in missing), shared=shared):
+        if not (folder / name).is_file():
+            raise InputError(
+                f"a machine of the cluster wrote {name}, which is not in {folder} here; "
+                "choose a folder on a file system that all machines share"
+            )
+        files[number] = name
         done += stop - start
         if progress is not None:
             progress(done, n)
+
+
+def _make_shard(item: tuple[int, tuple[int, int]], folder: Path, *push: Any) -> str:
+    """Write the patches of a range of nodes as one shard and return its name; a piece of work for an engine."""
+    if not folder.is_dir():
+        raise InputError(
+            f"{folder} is not there on {socket.gethostname()}; "
+            "choose a folder on a file system that all machines of the cluster share"
+        )
+    number, part = item
+    patches = push_block(part, *push)
+    rows = np.empty(len(patches.index), _row_type(patches.index.shape[1]))
+    rows["index"], rows["score"] = patches.index, patches.score
+    content = _as_npy(rows)
+    name = f"{number:05d}-{_checksum(content)}.npy"
+    _write(folder / name, content, "finished shards stay")
+    return name
 
 
 # ------------------------------------------------------------------------------------------ one file
@@ -244,7 +248,8 @@ def _checksum(content: Any) -> str:
 
 def _write(path: Path, content: memoryview, so_far: str = "nothing is lost") -> None:
     """Write a file whole or not at all, so that it survives a loss of power."""
-    draft = path.with_name(f".{path.name}.partial")
+    # a name of its own: where a cluster took a machine for lost, two may write the same shard
+    draft = path.with_name(f".{path.name}-{socket.gethostname()}-{os.getpid()}.partial")
     try:
         with draft.open("wb", buffering=0) as file:
             while content:
@@ -264,7 +269,7 @@ def _write(path: Path, content: memoryview, so_far: str = "nothing is lost") -> 
 
 @contextmanager
 def _writing(folder: Path) -> Iterator[None]:
-    """Hold the folder for one writer, and clear away what a killed one left half-written."""
+    """Hold the folder for one writer, and clear away what killed ones left half-written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
@@ -276,9 +281,14 @@ def _writing(folder: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise InputError(f"another process writes into {folder}; wait for it or choose another folder") from None
-        for draft in folder.glob(".*.partial"):
-            draft.unlink()
+        _clear_drafts(folder)
         yield
+        _clear_drafts(folder)
+
+
+def _clear_drafts(folder: Path) -> None:
+    for draft in folder.glob(".*.partial"):
+        draft.unlink(missing_ok=True)
 
 
 def _finished_shards(folder: Path, manifest: dict[str, Any]) -> dict[int, str]:

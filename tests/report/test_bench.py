@@ -138,9 +138,10 @@ def test_differences_to_the_paper_are_coloured(tmp_path):
 def test_the_verdict_is_plain():
     from gpatcher.report.bench import Board, Runs
 
-    def board(base):
+    def board(base, **tuned):
         runs = {}
         for r in table1(base):
+            r["tuned"] = tuned.get(r["dataset"]) if (r["row"], r["dataset"]) != ("gcn", "cora") else None
             runs.setdefault((r["row"], r["dataset"]), []).append(r)
         return Board("table1", load_preset("table1"), {k: Runs(v, 0) for k, v in runs.items()}, [])
 
@@ -151,6 +152,11 @@ def test_the_verdict_is_plain():
     behind = " ".join(verdict([board({**BASE, "mlp": 0.95})]))
     assert "GPatcher is NOT first but number 2, mean rank 2.00" in behind
     assert "1.00 behind, more than one standard error (0.00)" in behind
+    # tuned: only a data set on which all models had the same number of trials counts as fair
+    tuned = " ".join(verdict([board(BASE, texas=20, chameleon=10, cora=20)]))
+    assert "where all models were tuned alike: GPatcher is first, mean rank 1.00 of 4 models over 2 data sets" in tuned
+    assert "trials on validation data, the same for every model: Texas 20, Chameleon 10. " in tuned
+    assert "Models were not tuned alike, or not at all, on Cora." in tuned
 
 
 def test_paired_comparison_by_split(everything):

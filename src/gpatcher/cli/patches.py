@@ -56,7 +56,10 @@ def patches(
         float, typer.Option(help="Residual per degree that is left where it is; smaller is more exact.")
     ] = 1e-5,
     self_loops: Annotated[bool, typer.Option("--self-loops", help="Add an edge from every node to itself.")] = False,
-    shard: Annotated[int, typer.Option(help="Nodes in one file of the table.")] = 65536,
+    shard: Annotated[
+        int | None,
+        typer.Option(help="Nodes in one file of the table. Default: a 128th of all, from 1,024 to 65,536."),
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of the local engine. Default: one per core.")] = None,
     engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
     ray_address: Annotated[
@@ -82,8 +85,11 @@ def patches(
         with _Bar(screen, graph.n) as bar:
             table = write_patches(graph, out, **options, engine=chosen, progress=bar.show)  # type: ignore[arg-type]
     except KeyboardInterrupt:
-        kept, count = len(list(out.glob("*-*.npy"))), -(-graph.n // shard)
-        typer.echo(f"stopped: {kept} of {count} shards are in {out}; the same command makes the others", err=True)
+        kept = len(list(out.glob("*-*.npy")))
+        typer.echo(
+            f"stopped: {counted(kept, 'shard is', 'shards are')} finished in {out}; the same command makes the others",
+            err=True,
+        )
         raise typer.Exit(130) from None
     size_mb = sum((out / name).stat().st_size for name in table.files) / 1e6
     screen.print(

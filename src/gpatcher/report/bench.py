@@ -10,7 +10,7 @@ import csv
 import hashlib
 import io
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -105,14 +105,23 @@ class Board:
         found = self.paper.get(row, {}).get(dataset)
         return None if found is None else (found[0], found[1])
 
-    def ranks(self, leaky: bool = True) -> Ranks | None:
-        """Rank the rows over the data sets, with or without those that leak."""
+    def ranks(self, datasets: Collection[str] | None = None) -> Ranks | None:
+        """Rank the rows over the data sets, or over some of them."""
         means: dict[str, dict[str, float]] = {}
         for row in self.rows:
-            kept = [d for d in self.datasets if leaky or not is_leaky(d)]
-            cells = {d: self.cell(row, d) for d in kept}
+            cells = {d: self.cell(row, d) for d in self.datasets if datasets is None or d in datasets}
             means[row] = {d: cell.mean for d, cell in cells.items() if cell is not None}
         return rank(means)
+
+    @cached_property
+    def budgets(self) -> dict[str, int]:
+        """The number of trials on each data set on which all models that were run had the same."""
+        found: dict[str, int] = {}
+        for dataset in self.datasets:
+            trials = {r["tuned"] for (_, d), runs in self.runs.items() if d == dataset for r in runs.records}
+            if len(trials) == 1 and None not in trials:
+                found[dataset] = trials.pop()
+        return found
 
 
 def is_leaky(dataset: str) -> bool:
@@ -207,16 +216,19 @@ def verdict(boards: Sequence[Board]) -> list[str]:
         if not _compares(board):
             continue
         whole = board.ranks()
-        leaks = whole is not None and any(map(is_leaky, whole.datasets))
-        for leaky in (True, False) if leaks else (True,):
-            found = whole if leaky else board.ranks(leaky=False)
-            if found is None or _OURS not in found.models:
-                if leaky:
-                    lines.append(f"{board.name}: too few cells were run to rank the models.")
-                continue
-            lines.append(f"{board.name}{'' if leaky else ', without leaky data sets'}: {_standing(found)}")
-            if leaky:
-                lines += [f"{board.name}: not ranked: {reason}." for reason in found.left_out]
+        if whole is None or _OURS not in whole.models:
+            lines.append(f"{board.name}: too few cells were run to rank the models.")
+        else:
+            lines.append(f"{board.name}: {_standing(whole)}")
+            lines += [f"{board.name}: not ranked: {reason}." for reason in whole.left_out]
+            parts = {
+                "without leaky data sets": {d for d in whole.datasets if not is_leaky(d)},
+                "where all models were tuned alike": {d for d in whole.datasets if d in board.budgets},
+            }
+            for where, datasets in parts.items():
+                found = board.ranks(datasets) if 0 < len(datasets) < len(whole.datasets) else None
+                if found is not None and _OURS in found.models:
+                    lines.append(f"{board.name}, {where}: {_standing(found)}")
         lines.append(f"{board.name}: {_tuning(board)}")
     missing = [
         f"{board.name}: {dataset_title(d)}"
@@ -251,17 +263,17 @@ def _standing(found: Ranks) -> str:
 
 
 def _tuning(board: Board) -> str:
-    trials = {key: {r["tuned"] for r in runs.records} for key, runs in board.runs.items()}
-    known = {t for found in trials.values() for t in found}
-    if known <= {None}:
+    trials = [r["tuned"] for runs in board.runs.values() for r in runs.records]
+    if not any(trials):
         return "nothing was tuned; baselines have the protocol's settings, GPatcher those shipped for the data set."
-    if None in known:
-        plain = sorted({title(row) for (row, _), found in trials.items() if None in found})
-        return f"not every model was tuned; without tuning somewhere: {', '.join(plain)}."
-    counts = sorted(t for t in known if t is not None)
-    if len(counts) == 1:
-        return f"every model was tuned on validation data with {counts[0]} trials per data set."
-    return f"models were tuned with different numbers of trials ({', '.join(map(str, counts))}): not one budget."
+    alike = ", ".join(f"{dataset_title(d)} {count}" for d, count in board.budgets.items())
+    text = f"trials on validation data, the same for every model: {alike}. " if alike else ""
+    others = [
+        dataset_title(d) for d in board.datasets if d not in board.budgets and any(d == on for _, on in board.runs)
+    ]
+    if others:
+        text += f"Models were not tuned alike, or not at all, on {', '.join(others)}."
+    return text.strip()
 
 
 def _legend() -> list[str]:

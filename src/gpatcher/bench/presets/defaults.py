@@ -13,6 +13,6 @@ PRESET = Preset(
         "σ = tanh": Row("gpatcher", {"sigma": "tanh"}, base="default"),
         "σ = relu": Row("gpatcher", {"sigma": "relu"}, base="default"),
         "skip connections": Row("gpatcher", {"skip": True}, base="default"),
-        "fast, default": Row("fast", base="default"),
+        "fast default": Row("fast", base="default"),
     },
 )
