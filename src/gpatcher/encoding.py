@@ -95,7 +95,12 @@ def _castable(value: Any, to: Any) -> bool:
 
 
 def to_numbers(column: str, values: Any, refuse: Refuse) -> FloatArray:
-    """Return a column as float64, NaN where it is empty; infinite values and text that is no number are refused."""
+    """Return a column as float64, NaN where it is empty; infinite values and text that is no number are refused.
+
+    An array that this function returned is given back, here and in the other functions that read a column.
+    """
+    if isinstance(values, np.ndarray):
+        return values  # read before
     if is_text(values.type):
         values = _parsed(column, values, pa.float64(), refuse, "numbers")
     elif not is_number(values.type) and not pa.types.is_null(values.type):
@@ -119,6 +124,8 @@ def _missing(values: Any) -> npt.NDArray[np.bool_]:
 
 def to_seconds(column: str, values: Any, refuse: Refuse) -> FloatArray:
     """Return dates and times as seconds since 1970, NaN where empty."""
+    if isinstance(values, np.ndarray):
+        return values  # read before
     if is_text(values.type):
         values = _parsed(column, values, pa.timestamp("us"), refuse, "dates")
     elif not _is_date(values.type) and not pa.types.is_null(values.type):
@@ -133,6 +140,8 @@ def to_seconds(column: str, values: Any, refuse: Refuse) -> FloatArray:
 
 def _to_truth(column: str, values: Any, refuse: Refuse) -> FloatArray:
     """Return 0 and 1, NaN where empty."""
+    if isinstance(values, np.ndarray):
+        return values  # read before
     if is_text(values.type):
         coded = _combined(values).dictionary_encode()
         known = [_TRUTH.get(str(v).strip().lower(), np.nan) for v in coded.dictionary.to_pylist()]
@@ -223,8 +232,8 @@ def _say_missing(say: Say, missing: npt.NDArray[np.bool_], flag: bool, instead: 
         say(f"{missing.sum()} of {missing.size} values are missing, none was at fitting; {instead}")
 
 
-def _cut_off(say: Say, places: FloatArray, values: Any, unit: str) -> FloatArray:
-    """Return places with those cut off that would become infinite or drown all else."""
+def _say_far(say: Say, places: FloatArray, values: Any, unit: str) -> None:
+    """Tell of places that are cut off because they would become infinite or drown all else."""
     with np.errstate(invalid="ignore"):
         far = np.flatnonzero(np.abs(places) > _FAR)
     if far.size:
@@ -233,8 +242,6 @@ def _cut_off(say: Say, places: FloatArray, values: Any, unit: str) -> FloatArray
             f"{far.size} of {places.size} values lie more than {_FAR:,.0f} {unit} from the fitted ones and are cut off "
             f"there, the first in row {first} ({values[first].as_py()!r}); see whether they are right"
         )
-    cut: FloatArray = np.clip(places, -_FAR, _FAR)
-    return cut
 
 
 @dataclass(frozen=True)
@@ -250,11 +257,9 @@ class _Number:
     @classmethod
     def fit(cls, column: str, values: Any, refuse: Refuse) -> Self:
         numbers = to_numbers(column, values, refuse)
-        known = numbers[~np.isnan(numbers)]
-        mean = float(known.mean()) if known.size else 0.0
-        scale = float(known.std()) if known.size else 0.0
+        known, mean, scale = kernels.mean_and_deviation(numbers)
         # what rounding leaves of a constant column is no variation
-        return cls(column, mean, scale if scale > 1e-12 * abs(mean) else 0.0, known.size < numbers.size)
+        return cls(column, mean, scale if scale > 1e-12 * abs(mean) else 0.0, known < numbers.size)
 
     def names(self) -> list[str]:
         return [self.column] + ([f"{self.column}: missing"] if self.flag else [])
@@ -263,12 +268,10 @@ class _Number:
         numbers = to_numbers(self.column, values, refuse)
         missing = np.isnan(numbers)
         _say_missing(say, missing, self.flag, f"the mean, {self.mean:.6g}, stands for them")
-        if self.scale:
-            numbers = _cut_off(say, (numbers - self.mean) * (1 / self.scale), values, "deviations")
-        else:
-            numbers = np.zeros_like(numbers)
-        numbers[missing] = 0.0
-        return [numbers] + ([missing.astype(np.float32)] if self.flag else [])
+        places = np.zeros(numbers.size, np.float32)
+        if self.scale and kernels.standardise(numbers, self.mean, 1 / self.scale, _FAR, places):
+            _say_far(say, (numbers - self.mean) * (1 / self.scale), values, "deviations")
+        return [places] + ([missing.astype(np.float32)] if self.flag else [])
 
 
 @dataclass(frozen=True)
@@ -346,7 +349,8 @@ class _Date:
         turns = [(days - year).astype(np.float32) / 365.25, (moments / _DAY % 7 / 7).astype(np.float32)]
         if self.hours:
             turns.append((moments % _DAY / _DAY).astype(np.float32))
-        parts = [_cut_off(say, place, values, "times the fitted span")]
+        _say_far(say, place, values, "times the fitted span")
+        parts = [np.clip(place, -_FAR, _FAR)]
         for turn in turns:
             angle = turn * np.float32(2 * np.pi)
             parts += [np.sin(angle)[at], np.cos(angle)[at]]
@@ -445,6 +449,14 @@ class _Text:
 _Coder: TypeAlias = _Number | _Boolean | _Date | _Category | _Text
 _CODERS: dict[str, Any] = {coder.kind: coder for coder in (_Number, _Raw, _Boolean, _Date, _Category, _Text)}
 KINDS = (*_CODERS, "ignore")
+# what a column is read by, once for fitting and transforming it; text is hashed as it is
+_READERS: dict[str, Callable[[str, Any, Refuse], Any]] = {
+    "number": to_numbers,
+    "raw": to_numbers,
+    "boolean": _to_truth,
+    "date": to_seconds,
+    "category": lambda column, values, refuse: _Coded.of(column, values),
+}
 
 
 # ------------------------------------------------------------------------------------------ the encoder
@@ -549,7 +561,7 @@ class TableEncoder:
     def _fitted(
         cls, columns: Mapping[str, Any], kinds: Mapping[str, str], refuse: Refuse
     ) -> tuple[TableEncoder, Mapping[str, Any], list[str]]:
-        """Return the encoder, the columns with categories coded, and what is to be told."""
+        """Return the encoder, the columns as far as they were read for it, and what is to be told."""
         for column, kind in kinds.items():
             if kind not in KINDS:
                 raise InputError(f"column {column!r}: there is no kind {kind!r}; there are {', '.join(KINDS)}")
@@ -557,8 +569,8 @@ class TableEncoder:
 
         def one(column: str) -> tuple[Any, str]:
             kind, reason = (kinds[column], "") if column in kinds else find_kind(columns[column])
-            if kind == "category":
-                ready[column] = _Coded.of(column, columns[column])
+            if kind in _READERS:
+                ready[column] = _READERS[kind](column, columns[column], refuse)
             return None if kind == "ignore" else _CODERS[kind].fit(column, ready[column], refuse), reason
 
         coders: list[Any] = []

@@ -86,6 +86,38 @@ def hash_words(start: Array, text: Array, width: int, entries: Array, column: Ar
 
 
 @_jit
+def mean_and_deviation(numbers: Array) -> tuple[int, float, float]:
+    """Return how many numbers are not NaN, their mean and their standard deviation; zeros where there are none."""
+    count, total = 0, 0.0
+    for x in numbers:
+        if not np.isnan(x):
+            count += 1
+            total += x
+    if count == 0:
+        return 0, 0.0, 0.0
+    mean, squares = total / count, 0.0
+    for x in numbers:
+        if not np.isnan(x):
+            squares += (x - mean) ** 2
+    return count, mean, np.sqrt(squares / count)
+
+
+@_jit
+def standardise(numbers: Array, mean: float, factor: float, limit: float, out: Array) -> int:
+    """Write (x - mean) · factor, cut off at ± limit and 0 for NaN; return how many were cut off."""
+    far = 0
+    for v in range(numbers.size):
+        place = (numbers[v] - mean) * factor
+        if np.isnan(place):
+            place = 0.0
+        elif abs(place) > limit:
+            far += 1
+            place = limit if place > 0 else -limit
+        out[v] = place
+    return far
+
+
+@_jit
 def append_columns(values: Array, cursor: Array, indices: Array, data: Array) -> None:
     """Put the columns of a dense table (d, n) into a sparse one as its first columns; ``cursor[v]`` moves on."""
     for v in range(cursor.size):
