@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from gpatcher.encoding import CATEGORIES, TEXT_WIDTH, TableEncoder, find_kind
+from gpatcher.encoding import CATEGORIES, TEXT_WIDTH, TableEncoder, _refuse, find_kind
 from gpatcher.graph import InputError, InputWarning
 
 
@@ -282,3 +282,22 @@ def test_what_is_not_used_is_said():
     with pytest.warns(InputWarning, match=r"2 columns are not used, being constant: 'a', 'b'; .*--column a="):
         assert TableEncoder.fit({"a": column([1, 1]), "b": column([2, 2])}).width == 0
     assert TableEncoder.fit({"a": column([1, 2])}, {"a": "ignore"}).width == 0
+
+
+def test_fitting_and_transforming_at_once_gives_the_same():
+    rng = np.random.default_rng(0)
+    words = np.array(["one two", "three", "two three", ""])
+    columns = {
+        "number": column(rng.normal(size=50), pa.float64()),
+        "gaps": column([None if i % 7 == 0 else i for i in range(50)]),
+        "flag": column(rng.random(50) < 0.5),
+        "day": column([date(2020, 1, 1 + i % 28) for i in range(50)]),
+        "kind": column(["uvw"[i % 3] for i in range(50)]),
+        "note": column(words[rng.integers(0, 4, 50)]),
+    }
+    kinds = {"note": "text", "gaps": "raw"}
+    encoder, x, notes = TableEncoder.fit_transform(columns, kinds, _refuse)
+    assert notes == []
+    apart = TableEncoder.fit(columns, kinds)
+    assert encoder == apart
+    np.testing.assert_array_equal(dense(x), dense(apart.transform(columns)))
