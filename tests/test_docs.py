@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -157,3 +158,10 @@ def test_the_names_in_paper_to_code_exist():
         module, _, attribute = name.rpartition(".")
         __import__(module)
         assert hasattr(sys.modules[module], attribute), f"there is no {name}"
+
+
+def test_results_are_those_of_the_records(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    tool = runpy.run_path("tools/results.py")
+    for path, text in tool["made"]().items():
+        assert path.read_text() == text, f"{path} is not what the records say; run tools/results.py"

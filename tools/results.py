@@ -1,4 +1,4 @@
-"""Write the README's tables of results from the records of the bench: python tools/results.py.
+"""Write the README's tables of results, docs/results.md and its other forms from the records: python tools/results.py.
 
 The records come from `gpatcher bench PRESET --out results/bench/PRESET`; a cell without records is shown as not run.
 """
@@ -11,7 +11,7 @@ from gpatcher.bench.models import settings
 from gpatcher.bench.plan import TITLES, dataset_title, paper_figures, read_tuned
 from gpatcher.data.named import NAMED
 from gpatcher.records import read_records, summarise
-from gpatcher.report.bench import Board, read_bench
+from gpatcher.report.bench import Board, csv_text, latex, markdown, read_bench
 
 README = Path("README.md")
 BENCH = Path("results/bench")
@@ -87,8 +87,20 @@ def put(text: str, name: str, table: str) -> str:
     return before + start + "\n" + table + "\n" + end + rest.partition(end)[2]
 
 
-if __name__ == "__main__":
-    boards = [board for name in ("table1", "honest") for board in read_bench(BENCH / name)]
+def made() -> dict[Path, str]:
+    """Return all that is made from the records: each file's text."""
+    boards = read_bench(BENCH)
+    compared = [board for board in boards if board.name in ("table1", "honest")]
     text = put(README.read_text(), "results", shipped())
-    README.write_text(put(text, "comparison", tuned(boards)))
-    print(shipped(), tuned(boards), sep="\n\n")
+    return {
+        README: put(text, "comparison", tuned(compared)),
+        Path("docs/results.md"): markdown(boards),
+        Path("results/cells.csv"): csv_text(boards),
+        Path("results/tables.tex"): latex(boards),
+    }
+
+
+if __name__ == "__main__":
+    for path, text in made().items():
+        path.write_text(text)
+        print(path)

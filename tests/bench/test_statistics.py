@@ -111,13 +111,18 @@ def test_only_what_was_run_by_all_is_ranked():
     assert found.models == ("a", "b")
     assert found.datasets == ("x", "y")
     assert found.left_out == (
-        "c was run on 1 data sets only",
+        "c was run on 1 data set only",
         "d was run on 0 data sets only",
         "z was not run by b",
     )
     assert rank({"a": {"x": 1}}) is None
     assert rank({}) is None
     assert rank({"a": {"x": 1}, "b": {"y": 1}}) is None
+    # many models on few data sets rather than few on many
+    wide = {m: dict.fromkeys("tuvwxyz", 1) for m in "ab"} | {m: dict.fromkeys("xyz", 1) for m in "cdef"}
+    found = rank(wide)
+    assert found.models == tuple("abcdef")
+    assert found.datasets == tuple("xyz")
 
 
 def test_all_alike():
