@@ -23,7 +23,7 @@ import pyarrow.parquet
 import scipy.sparse as sp
 
 from gpatcher import kernels
-from gpatcher.data.tables import _NotPlainError, _plain_ids, _Table, read_tables
+from gpatcher.data.tables import _edge_ids, _NotPlainError, _plain_ids, _Table, read_tables
 from gpatcher.graph import Graph, InputError, IntArray, Split, counted, read_description, warn_input
 
 _FORMAT = "gpatcher-graph"
@@ -154,33 +154,6 @@ def _nodes_alone(
     graph = read_tables(nodes, one, **options)
     one.unlink()
     return graph
-
-
-def _edge_ids(table: _Table, source: str, target: str) -> Any:
-    """Return the ids that the edges name, sorted."""
-    ids = None
-    waiting: list[Any] = []  # merged once they outnumber the ids known, so that each is sorted a few times only
-    for piece in table.pieces([source, target]):
-        here = _sorted_union([*_plain_ids(piece, source).chunks, *_plain_ids(piece, target).chunks])
-        ids = here[:0] if ids is None else ids
-        if ids.type != here.type:
-            raise _NotPlainError
-        waiting.append(here)
-        if sum(map(len, waiting)) > len(ids):
-            ids, waiting = _sorted_union([ids, *waiting]), []
-    if ids is None:
-        raise _NotPlainError
-    return _sorted_union([ids, *waiting]) if waiting else ids
-
-
-def _sorted_union(parts: list[Any]) -> Any:
-    """Return the distinct values of arrays of one type, sorted."""
-    if pa.types.is_integer(parts[0].type):  # in place, where numpy and arrow make hash tables
-        values = np.concatenate([part.to_numpy() for part in parts])
-        values.sort()
-        return pa.array(values[np.append(True, values[1:] != values[:-1])] if values.size else values, parts[0].type)
-    ids = pc.unique(pa.chunked_array(parts))
-    return ids.take(pc.array_sort_indices(ids))
 
 
 def _finder(ids: Any) -> Callable[[Any], IntArray]:

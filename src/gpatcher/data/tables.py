@@ -954,14 +954,7 @@ def _stream_edges(
     Only what is plainly right goes this way: any doubt raises `_NotPlainError`.
     """
     if ids is None:
-        for piece in table.pieces([source, target]):
-            here = [*_plain_column(piece, source).chunks, *_plain_column(piece, target).chunks]
-            if ids is not None and ids.type != here[0].type:
-                raise _NotPlainError
-            ids = pc.unique(pa.chunked_array(here if ids is None else [ids, *here]), memory_pool=_POOL)
-        if ids is None:
-            raise _NotPlainError
-        ids = _wide(ids.take(pc.array_sort_indices(ids)))
+        ids = _edge_ids(table, source, target)
     # the reader of text files gives narrow text: to widen a few ids is cheaper than to widen all ends
     sets = {ids.type: ids}
     if is_text(ids.type) and ids.nbytes < 2**31 - 1:
@@ -998,23 +991,41 @@ def _plain_numbers(piece: Any, sets: dict[Any, Any], column: str) -> IntArray:
     return numbers
 
 
-def _plain_column(piece: Any, column: str) -> Any:
-    """Return a column of int64 or text without a gap."""
+def _plain_ids(piece: Any, column: str) -> Any:
+    """Return a column of int64 or wide text without a gap."""
     values = piece.column(column)
     if is_text(values.type) and pc.any(pc.equal(values, "")).as_py():
         raise _NotPlainError
     if values.null_count or values.type not in (pa.int64(), pa.string(), pa.large_string()):
         raise _NotPlainError
-    return values
+    return values.cast(pa.large_string()) if is_text(values.type) else values
 
 
-def _plain_ids(piece: Any, column: str) -> Any:
-    """Return a column of int64 or wide text without a gap."""
-    return _wide(_plain_column(piece, column))
+def _edge_ids(table: _Table, source: str, target: str) -> Any:
+    """Return the ids that the edges name, sorted."""
+    ids = None
+    waiting: list[Any] = []  # merged once they outnumber the ids known, so that each is sorted a few times only
+    for piece in table.pieces([source, target]):
+        here = _sorted_union([*_plain_ids(piece, source).chunks, *_plain_ids(piece, target).chunks])
+        ids = here[:0] if ids is None else ids
+        if ids.type != here.type:
+            raise _NotPlainError
+        waiting.append(here)
+        if sum(map(len, waiting)) > len(ids):
+            ids, waiting = _sorted_union([ids, *waiting]), []
+    if ids is None:
+        raise _NotPlainError
+    return _sorted_union([ids, *waiting]) if waiting else ids
 
 
-def _wide(ids: Any) -> Any:
-    return ids.cast(pa.large_string()) if is_text(ids.type) else ids
+def _sorted_union(parts: list[Any]) -> Any:
+    """Return the distinct values of arrays of one type, sorted."""
+    if pa.types.is_integer(parts[0].type):  # in place, where numpy and arrow make hash tables
+        values = np.concatenate([part.to_numpy() for part in parts])
+        values.sort()
+        return pa.array(values[np.append(True, values[1:] != values[:-1])] if values.size else values, parts[0].type)
+    ids = pc.unique(pa.chunked_array(parts))
+    return ids.take(pc.array_sort_indices(ids))
 
 
 def _whole_edges(table: _Table, options: TableOptions, nodes: _Nodes | None) -> _Ends:
