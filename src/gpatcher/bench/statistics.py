@@ -155,10 +155,11 @@ def rank(means: Mapping[str, Mapping[str, float]]) -> Ranks | None:
     left_out = [f"{m} was run on {counted(len(means[m]), 'data set')} only" for m in means if m not in models]
     every = list(dict.fromkeys(d for m in models for d in means[m]))
     datasets = [d for d in every if d in best]
-    for dataset in every:
-        lacking = [m for m in models if dataset not in means[m]]
-        if lacking:
-            left_out.append(f"{dataset} was not run by {', '.join(lacking)}")
+    lacking: dict[tuple[str, ...], list[str]] = {}
+    for dataset in (d for d in every if d not in best):
+        lacking.setdefault(tuple(m for m in models if dataset not in means[m]), []).append(dataset)
+    for without, there in lacking.items():
+        left_out.append(f"{', '.join(there)} {'was' if len(there) == 1 else 'were'} not run by {', '.join(without)}")
     table = np.array([[means[m][d] for m in models] for d in datasets])
     ranks = stats.rankdata(-np.round(table, 10), axis=1)
     p = distance = None

@@ -477,7 +477,9 @@ def _statistics_parts(board: Board) -> Parts:
 def _number(value: float | None, share: bool = False) -> str:
     if value is None:
         return "not defined"
-    return f"{value:.1%}" if share else f"{value:,}" if isinstance(value, int) else f"{value:.3f}".rstrip("0")
+    return (
+        f"{value:.1%}" if share else f"{value:,}" if isinstance(value, int) else f"{value:.3f}".rstrip("0").rstrip(".")
+    )
 
 
 def _failures(boards: Sequence[Board]) -> Parts:
