@@ -1,4 +1,7 @@
-"""Take a picture of a page with headless Chromium: python tools/picture.py page.html picture.png [height]."""
+"""Take a picture of a page with headless Chromium: python tools/picture.py page.html picture.png [PART].
+
+PART: a height in pixels from the top, or the title of a figure to have that alone; by default the whole page.
+"""
 
 import sys
 from pathlib import Path
@@ -16,11 +19,15 @@ FLAGS = [
 ]
 
 if __name__ == "__main__":
-    page_path, picture, *height = sys.argv[1:]
+    page_path, picture, *part = sys.argv[1:]
+    height = int(part[0]) if part and part[0].isdecimal() else None
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
-        page = browser.new_page(viewport={"width": 1180, "height": int(height[0]) if height else 900})
+        page = browser.new_page(viewport={"width": 1180, "height": height or 900})
         page.goto(Path(page_path).resolve().as_uri())
         page.wait_for_selector(".figure .main-svg")
-        page.screenshot(path=picture, full_page=not height)
+        if part and height is None:
+            page.locator(".figure", has=page.get_by_role("heading", name=part[0], exact=True)).screenshot(path=picture)
+        else:
+            page.screenshot(path=picture, full_page=height is None)
         browser.close()

@@ -170,7 +170,9 @@ def _one_configuration(records: list[Record]) -> Runs:
 
 def write_bench(boards: Sequence[Board], path: str | Path) -> Path:
     """Write the page."""
-    parts: Parts = [Notes("What the records say", verdict(boards)), Notes("How to read this", _legend())]
+    parts: Parts = [Notes("What the records say", verdict(boards))]
+    if _tables(boards):
+        parts.append(Notes("How to read this", _legend()))
     views = {
         "table": _table_parts,
         "grid": _grid_parts,
