@@ -9,6 +9,7 @@ from typing import Any
 
 from gpatcher.bench.models import settings
 from gpatcher.bench.plan import TITLES, dataset_title, paper_figures, read_tuned
+from gpatcher.bench.statistics import rank
 from gpatcher.data.named import NAMED
 from gpatcher.records import read_records, summarise
 from gpatcher.report.bench import Board, csv_text, latex, markdown, read_bench
@@ -67,17 +68,15 @@ def tuned(boards: Sequence[Board]) -> str:
     for board, dataset in columns:
         if set(trials[dataset].values()) != {board.budgets[dataset]}:
             raise SystemExit(f"the records of {dataset} are not those of the package's tuned.json; run them again")
-    ranked = boards[0].ranks(boards[0].budgets)
+    found = {name: {d: board.runs[name, d] for board, d in columns if (name, d) in board.runs} for name in TITLES}
+    ranked = rank({name: {d: runs.cell.mean for d, runs in own.items() if runs.cell} for name, own in found.items()})
     means = {} if ranked is None else ranked.mean
     rows = []
     for name, title in TITLES.items():
-        found = [board.runs.get((name, d)) for board, d in columns]
-        cells = [cell([] if runs is None else list(runs.by_run.values())) for runs in found]
-        rows.append([title, *cells, f"{means[name]:.2f}" if name in means else "not run"])
-    names = heads([d for _, d in columns])
+        cells = [cell(list(found[name][d].by_run.values()) if d in found[name] else []) for _, d in columns]
+        rows.append([title, *cells, f"{means[name]:.2f}" if name in means else "not ranked"])
     trial_row = ["trials for each model", *(str(board.budgets[d]) for board, d in columns), ""]
-    ranks = f"mean rank, {len(boards[0].budgets)} data sets of `{boards[0].name}`"
-    return lines_of(["test accuracy, %", *names, ranks], [trial_row, *rows])
+    return lines_of(["test accuracy, %", *heads([d for _, d in columns]), "mean rank"], [trial_row, *rows])
 
 
 def put(text: str, name: str, table: str) -> str:
