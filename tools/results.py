@@ -12,7 +12,7 @@ from gpatcher.bench.plan import TITLES, dataset_title, paper_figures, read_tuned
 from gpatcher.bench.statistics import rank
 from gpatcher.data.named import NAMED
 from gpatcher.records import read_records, summarise
-from gpatcher.report.bench import Board, csv_text, latex, markdown, read_bench
+from gpatcher.report.bench import Board, csv_text, latex, markdown, read_bench, standing
 
 README = Path("README.md")
 BENCH = Path("results/bench")
@@ -76,7 +76,8 @@ def tuned(boards: Sequence[Board]) -> str:
         cells = [cell(list(found[name][d].by_run.values()) if d in found[name] else []) for _, d in columns]
         rows.append([title, *cells, f"{means[name]:.2f}" if name in means else "not ranked"])
     trial_row = ["trials for each model", *(str(board.budgets[d]) for board, d in columns), ""]
-    return lines_of(["test accuracy, %", *heads([d for _, d in columns]), "mean rank"], [trial_row, *rows])
+    table = lines_of(["test accuracy, %", *heads([d for _, d in columns]), "mean rank"], [trial_row, *rows])
+    return table if ranked is None else f"{table}\n\n{standing(ranked)}"
 
 
 def put(text: str, name: str, table: str) -> str:

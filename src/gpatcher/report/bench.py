@@ -221,7 +221,7 @@ def verdict(boards: Sequence[Board]) -> list[str]:
         if whole is None or _OURS not in whole.models:
             lines.append(f"{board.name}: too few cells were run to rank the models.")
         else:
-            lines.append(f"{board.name}: {_standing(whole)}")
+            lines.append(f"{board.name}: {standing(whole)}")
             lines += [f"{board.name}: not ranked: {reason}." for reason in whole.left_out]
             parts = {
                 "without leaky data sets": {d for d in whole.datasets if not is_leaky(d)},
@@ -230,7 +230,7 @@ def verdict(boards: Sequence[Board]) -> list[str]:
             for where, datasets in parts.items():
                 found = board.ranks(datasets) if 0 < len(datasets) < len(whole.datasets) else None
                 if found is not None and _OURS in found.models:
-                    lines.append(f"{board.name}, {where}: {_standing(found)}")
+                    lines.append(f"{board.name}, {where}: {standing(found)}")
         lines.append(f"{board.name}: {_tuning(board)}")
     missing = [
         f"{board.name}: {dataset_title(d)}"
@@ -249,7 +249,8 @@ def verdict(boards: Sequence[Board]) -> list[str]:
     return lines or ["These presets compare no models with GPatcher."]
 
 
-def _standing(found: Ranks) -> str:
+def standing(found: Ranks) -> str:
+    """Say where GPatcher stands, and how far behind the first it is."""
     first, place = next(iter(found.mean)), list(found.mean).index(_OURS) + 1
     sets = f"{len(found.datasets)} data set{'s' if len(found.datasets) > 1 else ''}"
     own = f"mean rank {found.mean[_OURS]:.2f} of {len(found.models)} models over {sets}"
