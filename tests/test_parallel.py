@@ -12,9 +12,13 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 
+from gpatcher.data.synthetic import csbm
+from gpatcher.engine import RayEngine
+from gpatcher.estimator import GPatcherClassifier, table_parameters
 from gpatcher.features import FeatureTable
 from gpatcher.graph import InputError, Split
 from gpatcher.parallel import Team
+from gpatcher.table import write_patches
 from gpatcher.training import TrainConfig, fit, train
 
 N, D, C = 53, 4, 3  # batches, shares and validation nodes all come out uneven
@@ -107,3 +111,14 @@ def test_a_killed_training_worker_on_a_cluster(loopback_only, tmp_path):
         "records.jsonl",
         "report.html",
     ]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+def test_the_gpus_of_a_cluster_train_by_nccl(tmp_path):
+    graph = csbm(phi=0.5, n=300, features=12, seed=1)
+    table = write_patches(graph, tmp_path / "patches", size=4)
+    options = {"epochs": 20, "dropout": 0.0, "input_dropout": 0.0, "skip": True, **table_parameters(table)}
+    alone = GPatcherClassifier(**options).fit(graph, patches=table)
+    model = GPatcherClassifier(**options, device="cuda")
+    model.fit(graph, patches=table, checkpoint=tmp_path / "checkpoint.safetensors", engine=RayEngine())
+    np.testing.assert_allclose(model.predict_proba(), alone.predict_proba(), atol=1e-2)
