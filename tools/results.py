@@ -69,7 +69,8 @@ def tuned(boards: Sequence[Board]) -> str:
         if set(trials[dataset].values()) != {board.budgets[dataset]}:
             raise SystemExit(f"the records of {dataset} are not those of the package's tuned.json; run them again")
     found = {name: {d: board.runs[name, d] for board, d in columns if (name, d) in board.runs} for name in TITLES}
-    ranked = rank({name: {d: runs.cell.mean for d, runs in own.items() if runs.cell} for name, own in found.items()})
+    scores = {name: {d: runs.cell.mean for d, runs in own.items() if runs.cell} for name, own in found.items()}
+    ranked, alone = rank(scores), rank({name: own for name, own in scores.items() if name != "fast"})
     means = {} if ranked is None else ranked.mean
     rows = []
     for name, title in TITLES.items():
@@ -77,7 +78,9 @@ def tuned(boards: Sequence[Board]) -> str:
         rows.append([title, *cells, f"{means[name]:.2f}" if name in means else "not ranked"])
     trial_row = ["trials for each model", *(str(board.budgets[d]) for board, d in columns), ""]
     table = lines_of(["test accuracy, %", *heads([d for _, d in columns]), "mean rank"], [trial_row, *rows])
-    return table if ranked is None else f"{table}\n\n{standing(ranked)}"
+    if ranked is None or alone is None:
+        return table
+    return f"{table}\n\n{standing(ranked)} Against the eleven baselines alone: {standing(alone)}"
 
 
 def put(text: str, name: str, table: str) -> str:

@@ -152,6 +152,9 @@ def test_the_verdict_is_plain():
     behind = " ".join(verdict([board({**BASE, "mlp": 0.95})]))
     assert "GPatcher is NOT first but number 2, mean rank 2.00" in behind
     assert "1.00 behind, more than one standard error (0.00)" in behind
+    twin = " ".join(verdict([board({**BASE, "fast": 0.95})]))  # Fast-GPatcher is no baseline
+    assert "GPatcher is NOT first but number 2" in twin
+    assert "table1, against the baselines alone: GPatcher is first, mean rank 1.00 of 3 models" in twin
     # tuned: only a data set on which all models had the same number of trials counts as fair
     tuned = " ".join(verdict([board(BASE, texas=20, chameleon=10, cora=20)]))
     assert "where all models were tuned alike: GPatcher is first, mean rank 1.00 of 4 models over 2 data sets" in tuned

@@ -30,6 +30,7 @@ from gpatcher.report.page import BLUE, GREEN, GREY, ORANGE, PURPLE, Figure, Note
 
 NOT_RUN = "not run"
 _OURS = "gpatcher"
+_TWIN = "fast"  # GPatcher too, by another extractor: no baseline
 _PALETTE = (
     *("#2f6fb0", "#e07b39", "#3c9d6b", "#8b6bb1", "#1d2733", "#c44e6b", "#7fb3d9", "#b59a1f", "#5bb8b0"),
     *("#9c6b4a", "#8a94a0", "#d68fc0", "#6b8e23"),
@@ -105,10 +106,10 @@ class Board:
         found = self.paper.get(row, {}).get(dataset)
         return None if found is None else (found[0], found[1])
 
-    def ranks(self, datasets: Collection[str] | None = None) -> Ranks | None:
-        """Rank the rows over the data sets, or over some of them."""
+    def ranks(self, datasets: Collection[str] | None = None, without: str | None = None) -> Ranks | None:
+        """Rank the rows over the data sets, or over some of them; ``without`` leaves a row out."""
         means: dict[str, dict[str, float]] = {}
-        for row in self.rows:
+        for row in (row for row in self.rows if row != without):
             cells = {d: self.cell(row, d) for d in self.datasets if datasets is None or d in datasets}
             means[row] = {d: cell.mean for d, cell in cells.items() if cell is not None}
         return rank(means)
@@ -222,6 +223,8 @@ def verdict(boards: Sequence[Board]) -> list[str]:
             lines.append(f"{board.name}: too few cells were run to rank the models.")
         else:
             lines.append(f"{board.name}: {standing(whole)}")
+            if next(iter(whole.mean)) == _TWIN and (alone := board.ranks(whole.datasets, without=_TWIN)):
+                lines.append(f"{board.name}, against the baselines alone: {standing(alone)}")
             lines += [f"{board.name}: not ranked: {reason}." for reason in whole.left_out]
             parts = {
                 "without leaky data sets": {d for d in whole.datasets if not is_leaky(d)},
