@@ -66,7 +66,7 @@ def measure(folder: Path) -> None:
     """Time both ways in turns, warm, and print the medians."""
     warnings.simplefilter("ignore")
     seconds: dict[str, list[float]] = {"read_only": [], "read_and_encode": []}
-    for _ in range(6):
+    for _ in range(16):
         for way in (read_only, read_and_encode):
             started = time.perf_counter()
             way(folder)

@@ -301,3 +301,11 @@ def test_fitting_and_transforming_at_once_gives_the_same():
     apart = TableEncoder.fit(columns, kinds)
     assert encoder == apart
     np.testing.assert_array_equal(dense(x), dense(apart.transform(columns)))
+
+
+@pytest.mark.parametrize(
+    "values", [[1.5, None], [True, None], [date(2020, 1, 1), datetime(2020, 1, 2, 3)], ["u", "u", "v", None]]
+)
+def test_the_width_is_the_number_of_names(values):
+    encoder = TableEncoder.fit({"a": column(values)})
+    assert encoder.width == len(encoder.names()) == encode(values).shape[1]

@@ -70,7 +70,7 @@ def _numpy(values: Any) -> npt.NDArray[Any]:
 
 def _no_blanks(values: Any) -> Any:
     """Return text with null in place of what is empty or blank."""
-    blank = pc.equal(pc.utf8_trim_whitespace(values), "")
+    blank = pc.or_(pc.utf8_is_space(values), pc.equal(pc.binary_length(values), 0))
     return pc.if_else(blank, None, values) if pc.any(blank).as_py() else values
 
 
@@ -208,10 +208,8 @@ def _combined(values: Any) -> Any:
 def _bytes(words: Any) -> tuple[IntArray, npt.NDArray[np.uint8]]:
     """Return where each text starts and ends in the bytes of all, and those bytes; shared with the arrow array."""
     _, start, text = words.buffers()
-    return (
-        np.frombuffer(start, np.int64)[words.offset : words.offset + len(words) + 1],
-        np.frombuffer(text or b"", np.uint8),
-    )
+    ends: IntArray = np.frombuffer(start, np.int32 if pa.types.is_string(words.type) else np.int64)
+    return ends[words.offset : words.offset + len(words) + 1], np.frombuffer(text or b"", np.uint8)
 
 
 # ------------------------------------------------------------------------------------------ one class per kind
@@ -261,6 +259,10 @@ class _Number:
         # what rounding leaves of a constant column is no variation
         return cls(column, mean, scale if scale > 1e-12 * abs(mean) else 0.0, known < numbers.size)
 
+    @property
+    def width(self) -> int:
+        return 1 + self.flag
+
     def names(self) -> list[str]:
         return [self.column] + ([f"{self.column}: missing"] if self.flag else [])
 
@@ -302,6 +304,10 @@ class _Boolean:
         known = truth[~np.isnan(truth)]
         return cls(column, float(known.mean()) if known.size else 0.0, known.size < truth.size)
 
+    @property
+    def width(self) -> int:
+        return 1 + self.flag
+
     def names(self) -> list[str]:
         return [self.column] + ([f"{self.column}: missing"] if self.flag else [])
 
@@ -331,6 +337,10 @@ class _Date:
             return cls(column, 0.0, 0.0, False, True)
         hours = bool((known % _DAY != 0).any())
         return cls(column, float(known.min()), float(known.max()), hours, known.size < seconds.size)
+
+    @property
+    def width(self) -> int:
+        return 5 + 2 * self.hours + self.flag
 
     def names(self) -> list[str]:
         circles = ["year", "week", *(["day"] if self.hours else [])]
@@ -383,6 +393,10 @@ class _Category:
         rare = sorted({word for _, word in found}.difference(kept)) if kept else []
         return cls(column, kept, rare, bool((code < 0).any()))
 
+    @property
+    def width(self) -> int:
+        return len(self.values) + bool(self.rare) + self.flag
+
     def names(self) -> list[str]:
         rest = [
             f"{self.column}: {rest}" for rest, there in (("rare", bool(self.rare)), ("missing", self.flag)) if there
@@ -433,13 +447,16 @@ class _Text:
 
     def hashed(self, values: Any) -> tuple[npt.NDArray[Any], ...]:
         """Return the hashed words of each row, as `kernels.append_words` takes them."""
-        words = pc.fill_null(_to_words(self.column, values), "").cast(pa.large_string())
+        words = _to_words(self.column, values)
+        if not pa.types.is_string(words.type):
+            words = words.cast(pa.large_string())
+        words = words.fill_null("") if words.null_count else words
         start, text = _bytes(words)
         if text.max(initial=0) > 127:
             # the kernel knows the small letters of ASCII alone; of other text it gets the words one by one
             beyond = pc.invert(pc.string_is_ascii(words))
             plain = [" ".join(_WORD.findall(row.lower())) for row in words.filter(beyond).to_pylist()]
-            start, text = _bytes(pc.replace_with_mask(words, beyond, pa.array(plain, pa.large_string())))
+            start, text = _bytes(pc.replace_with_mask(words, beyond, pa.array(plain, words.type)))
         room = (text.size + len(words)) // 3  # for two letters and what parts them from the next
         hashed = np.empty(len(words) + 1, np.int64), np.empty(room, np.int32), np.empty(room, np.float32)
         kernels.hash_words(start, text, self.width, *hashed)
@@ -576,7 +593,7 @@ class TableEncoder:
         coders: list[Any] = []
         ignored: dict[str, list[str]] = {}
         for column, (coder, reason) in zip(columns, _on_threads(one, columns), strict=True):
-            if coder is not None and coder.names():
+            if coder is not None and coder.width:
                 coders.append(coder)
             elif coder is not None or reason:
                 ignored.setdefault(reason or "different in every row", []).append(column)
@@ -589,13 +606,13 @@ class TableEncoder:
             )
         encoder = cls(tuple(coders))
         wide = [coder for coder in coders if isinstance(coder, _Category | _Text)]
-        filled = encoder.width - sum(len(coder.names()) for coder in wide) + 8 * len(wide)
+        filled = encoder.width - sum(coder.width for coder in wide) + 8 * len(wide)
         return cls(tuple(coders), bool(wide) and filled < _SPARSE * encoder.width), ready, notes
 
     @property
     def width(self) -> int:
         """Number of features."""
-        return sum(coder.width if isinstance(coder, _Text) else len(coder.names()) for coder in self.coders)
+        return sum(coder.width for coder in self.coders)
 
     @property
     def columns(self) -> dict[str, str]:
@@ -636,7 +653,7 @@ class TableEncoder:
         for coder in self._ordered():
             groups.setdefault(type(coder) if type(coder) in (_Category, _Text) else _Number, []).append(coder)
         dense = groups.get(_Number, [])
-        width = sum(len(coder.names()) for coder in dense)
+        width = sum(coder.width for coder in dense)
         categories = groups.get(_Category, [])
         texts = groups.get(_Text, [])
         values = np.empty((width, n), np.float32)
@@ -647,7 +664,7 @@ class TableEncoder:
         at = 0
         for coder in dense:
             jobs.append(partial(_fill, coder, columns[coder.column], refuse, told[coder.column].append, values, at))
-            at += len(coder.names())
+            at += coder.width
         for coder, row in zip(categories, codes, strict=True):
             jobs.append(partial(coder.codes, columns[coder.column], told[coder.column].append, row))
         jobs += [partial(coder.hashed, columns[coder.column]) for coder in texts]
@@ -657,7 +674,7 @@ class TableEncoder:
             return np.ascontiguousarray(values.T), notes
 
         # the rows of a CSR array: every dense feature, one entry per category, the words
-        offsets = np.cumsum([width, *(len(coder.names()) for coder in categories), *(coder.width for coder in texts)])
+        offsets = np.cumsum([width, *(coder.width for coder in (*categories, *texts))])
         count = np.full(n, width + len(categories), np.int64)
         for entries, _, _ in hashed:
             count += np.diff(entries)
@@ -669,11 +686,12 @@ class TableEncoder:
             """Write some rows; return how many of their entries are not 0."""
             last = min(first + _ROWS, n)
             own = cursor[first:last], indices, data
-            kernels.append_columns(values[:, first:last], *own)
-            kernels.append_categories(codes[:, first:last], offsets[: len(categories)], *own)
+            filled: int = kernels.append_columns(values[:, first:last], *own)
+            filled += kernels.append_categories(codes[:, first:last], offsets[: len(categories)], *own)
             for offset, (entries, column, value) in zip(offsets[len(categories) :], hashed, strict=False):
                 kernels.append_words(entries[first : last + 1], column, value, offset, *own)
-            return int(np.count_nonzero(data[indptr[first] : indptr[last]]))
+                filled += int(entries[last] - entries[first])
+            return filled
 
         filled = sum(_on_threads(fill, range(0, n, _ROWS)))
         if indptr[-1] < 2**31:

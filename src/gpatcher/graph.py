@@ -780,12 +780,13 @@ def _check_finite(x: Any) -> None:
     step = max(1, _BLOCK_BYTES // (width * x.dtype.itemsize))
     count, first = 0, None
     for start in range(0, values.shape[0], step):
-        wrong = ~np.isfinite(values[start : start + step])
-        here = int(np.count_nonzero(wrong))
-        if here and first is None:
-            first = np.argwhere(wrong)[0]
+        finite = np.isfinite(values[start : start + step])
+        if finite.all():
+            continue
+        if first is None:
+            first = np.argwhere(~finite)[0]
             first[0] += start
-        count += here
+        count += int(np.count_nonzero(~finite))
     if first is None:
         return
     if sp.issparse(x):

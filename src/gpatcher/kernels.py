@@ -118,26 +118,38 @@ def standardise(numbers: Array, mean: float, factor: float, limit: float, out: A
 
 
 @_jit
-def append_columns(values: Array, cursor: Array, indices: Array, data: Array) -> None:
-    """Put the columns of a dense table (d, n) into a sparse one as its first columns; ``cursor[v]`` moves on."""
+def append_columns(values: Array, cursor: Array, indices: Array, data: Array) -> int:
+    """Put the columns of a dense table (d, n) into a sparse one as its first columns; ``cursor[v]`` moves on.
+
+    Return how many of the values are not 0.
+    """
+    filled = 0
     for v in range(cursor.size):
         at = cursor[v]
         for j in range(values.shape[0]):
             indices[at + j] = j
             data[at + j] = values[j, v]
+            filled += values[j, v] != 0
         cursor[v] = at + values.shape[0]
+    return filled
 
 
 @_jit
-def append_categories(codes: Array, offsets: Array, cursor: Array, indices: Array, data: Array) -> None:
-    """Put a one at column ``offsets[c] + codes[c, v]`` of each row, for each c; a stored zero where the code is -1."""
+def append_categories(codes: Array, offsets: Array, cursor: Array, indices: Array, data: Array) -> int:
+    """Put a one at column ``offsets[c] + codes[c, v]`` of each row, for each c; a stored zero where the code is -1.
+
+    Return the number of ones.
+    """
+    filled = 0
     for v in range(cursor.size):
         at = cursor[v]
         for c in range(offsets.size):
             code = codes[c, v]
             indices[at + c] = offsets[c] + max(code, 0)
             data[at + c] = 1.0 if code >= 0 else 0.0
+            filled += code >= 0
         cursor[v] = at + offsets.size
+    return filled
 
 
 @_jit

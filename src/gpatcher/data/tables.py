@@ -893,11 +893,10 @@ def _once(
 ) -> tuple[Any, IntArray | None, int]:
     """Return each id once, the rows they come from, and how many rows repeat an id."""
     ids = pa.concat_arrays(ids.chunks) if ids.num_chunks != 1 else ids.chunk(0)
-    code = ids.dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    counts = np.bincount(code)
-    doubled = np.flatnonzero(counts > 1)
-    if not doubled.size:
+    if len(pc.unique(ids)) == len(ids):
         return ids, rows, 0
+    code = ids.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    doubled = np.flatnonzero(np.bincount(code) > 1)
     if on_duplicate == "error":
         at = np.flatnonzero(code == doubled[0])
         places = some(table.place(int(row if rows is None else rows[row])) for row in at)
