@@ -576,8 +576,9 @@ def _filter_figure(board: Board) -> Figure | None:
 def _grid_parts(board: Board) -> Parts:
     pairs = [tuple(int(part.split("=")[1]) for part in row.split()) for row in board.rows]
     sizes, filters = sorted({p for p, _ in pairs}), sorted({k for _, k in pairs})
-    plot = make_subplots(1, len(board.datasets), subplot_titles=[_head(d) for d in board.datasets])
-    for number, dataset in enumerate(board.datasets):
+    there = [d for d in board.datasets if any((row, d) in board.runs for row in board.rows)]
+    plot = make_subplots(1, max(1, len(there)), subplot_titles=[_head(d) for d in there])
+    for number, dataset in enumerate(there):
         cells = [[board.cell(f"p={p} k={k}", dataset) for p in sizes] for k in filters]
         values = [[None if c is None else round(100 * c.mean, 2) for c in line] for line in cells]
         text = [
@@ -597,7 +598,8 @@ def _grid_parts(board: Board) -> Parts:
         plot.add_trace(heat, 1, number + 1)
     plot.update_layout(height=380)
     counts = "; ".join(
-        f"{dataset_title(d)}: {_run_counts(board, d) or 'no'} runs, splits {_split_codes(board, d) or '-'}"
+        f"{dataset_title(d)}: "
+        + (f"{_run_counts(board, d)} runs, splits {_split_codes(board, d)}" if d in there else NOT_RUN)
         for d in board.datasets
     )
     return [Figure(board.preset.title, f"{board.preset.about} Test results in %. {counts}.", plot, wide=True)]
