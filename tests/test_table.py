@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -274,7 +275,9 @@ OPTIONS = ["--shard", "512", "--threads", "1", "--eps", "2e-6"]
 
 def begin(folder, count):
     """Start the command and wait until some shards are there."""
-    process = subprocess.Popen([*COMMAND, *OPTIONS, "--out", str(folder)], stderr=subprocess.PIPE, text=True)
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell has its background jobs ignore Ctrl-C
+    command = [*COMMAND, *OPTIONS, "--out", str(folder)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heard)
     while len(shards(folder)) < count:
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.01)
