@@ -10,7 +10,16 @@ import gpatcher.bench.jobs as jobs
 from gpatcher.bench.jobs import ProcessEngine
 from gpatcher.bench.models import Kept, settings
 from gpatcher.bench.plan import read_tuned
-from gpatcher.bench.tuning import Search, best_of, plan_searches, run_search, run_searches, search_space, validate
+from gpatcher.bench.tuning import (
+    Search,
+    best_of,
+    plan_searches,
+    run_search,
+    run_searches,
+    search_space,
+    starting_points,
+    validate,
+)
 from gpatcher.graph import InputError
 from gpatcher.records import read_records
 
@@ -71,6 +80,24 @@ def test_test_labels_do_not_count(monkeypatch):
     y[graph.splits[0].test] = 0
     monkeypatch.setattr("gpatcher.bench.tuning.load_kept", lambda *_: replace(graph, y=y))
     assert validate(search(splits="0"), {}, None, Kept()) == plain
+
+
+def test_starting_points_are_those_of_the_model():
+    ours, fast = (starting_points("broad", model) for model in ("gpatcher", "fast"))
+    assert len(ours) == len(fast)  # none falls out of the space
+    assert [{k: v for k, v in start.items() if k != "filter_lr"} for start in ours] == fast
+    assert any(start.get("filter_lr") == 0.003 for start in ours)
+    assert starting_points("paper", "gpatcher") == [{}]
+
+
+def test_another_space_is_another_search(tmp_path, monkeypatch):
+    run_search(search(trials=1), tmp_path, None)
+    monkeypatch.setattr("gpatcher.bench.tuning._STARTS", [{"lr": 0.01}])
+    assert "of 2" in run_search(search(trials=2), tmp_path, None)
+    log = read_records(tmp_path / "trials.jsonl")
+    assert [r["number"] for r in log] == [0, 0, 1]
+    assert log[1]["drawn"]["lr"] == 0.01
+    assert best_of(tmp_path)[SOURCE]["mlp"]["trials"] == 2  # the latest search alone counts
 
 
 def test_a_failed_trial_counts_and_is_told(tmp_path, monkeypatch):

@@ -198,6 +198,17 @@ def dataset_title(dataset: str) -> str:
     return first.replace("phi", "φ").replace("=", " = ")
 
 
+def row_title(row: str) -> str:
+    """Return what a row is called in tables.
+
+    Examples
+    --------
+    >>> row_title("jknet"), row_title("p=8 k=10"), row_title("shuffled")
+    ('GCN-JKNet', 'p = 8, K = 10', 'shuffled')
+    """
+    return TITLES.get(row, row.replace(" k=", ", K = ").replace("p=", "p = "))
+
+
 def is_generated(dataset: str) -> bool:
     """Return whether this is a generator of which each split draws another graph."""
     from gpatcher.data.synthetic import GENERATORS

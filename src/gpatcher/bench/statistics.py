@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from gpatcher.bench.plan import dataset_title, row_title
 from gpatcher.graph import FloatArray, InputError, counted
 
 _DRAWS = 2000
@@ -152,14 +153,19 @@ def rank(means: Mapping[str, Mapping[str, float]]) -> Ranks | None:
         return None
     best = max(compared, key=lambda kept: (len(kept) * len(compared[kept]), len(compared[kept]), sorted(kept)))
     models = compared[best]
-    left_out = [f"{m} was run on {counted(len(means[m]), 'data set')} only" for m in means if m not in models]
+    left_out = [
+        f"{row_title(m)} was run on {counted(len(means[m]), 'data set')} only" for m in means if m not in models
+    ]
     every = list(dict.fromkeys(d for m in models for d in means[m]))
     datasets = [d for d in every if d in best]
     lacking: dict[tuple[str, ...], list[str]] = {}
     for dataset in (d for d in every if d not in best):
         lacking.setdefault(tuple(m for m in models if dataset not in means[m]), []).append(dataset)
     for without, there in lacking.items():
-        left_out.append(f"{', '.join(there)} {'was' if len(there) == 1 else 'were'} not run by {', '.join(without)}")
+        were = "was" if len(there) == 1 else "were"
+        left_out.append(
+            f"{', '.join(map(dataset_title, there))} {were} not run by {', '.join(map(row_title, without))}"
+        )
     table = np.array([[means[m][d] for m in models] for d in datasets])
     ranks = stats.rankdata(-np.round(table, 10), axis=1)
     p = distance = None

@@ -58,9 +58,11 @@ _PATCHER: Space = {
     "average": [0.0, 0.95],
 }
 # What is tried before the sampler has a say, within the budget: the defaults, then settings that differ by kind of
-# graph (features or edges tell, few or many labels). The list for GPatcher is that of tools/search.py.
+# graph (features or edges tell, few or many labels). The list for GPatcher is that of tools/search.py: with few labels
+# the filter hardly learns.
 _LEAN = {"paths": "ego,mean"}
 _FEW = {"normalise": "l1", "self_loops": True, "c": 0.9, "lr": 0.01, "ego_gate": 0.1, "mean_ego": True, **_LEAN}
+_FEW |= {"filter_lr": 0.003}
 _MANY = {"normalise": "l2", "structure": True, "weight_decay": 2e-3}
 _NOISY = {"weight_decay": 5e-3, "input_dropout": 0.2, "head_layers": 2, "average": 0.95, **_LEAN}
 _PATCHER_STARTS: list[dict[str, Any]] = [
@@ -99,6 +101,14 @@ def search_space(name: str, model: str) -> Space:
     raise InputError(f"there is no search space {name!r}; there are paper, broad")
 
 
+def starting_points(name: str, model: str) -> list[dict[str, Any]]:
+    """Return what is tried first: points of the space, each told by where it differs from the model's defaults."""
+    space, whole = search_space(name, model), search_space("broad", model)
+    starts = _PATCHER_STARTS if model in PATCHERS else _STARTS
+    own = [{k: v for k, v in start.items() if k in whole} for start in starts]
+    return [start for start in own if all(k in space and v in space[k] for k, v in start.items())]
+
+
 @dataclass(frozen=True)
 class Search:
     """One search: a model on a data set; ``trials`` may be raised later and the search goes on."""
@@ -112,8 +122,10 @@ class Search:
 
     @property
     def key(self) -> str:
-        """What tells its trials in the log from those of others."""
-        return config_hash({k: v for k, v in asdict(self).items() if k != "trials"})
+        """What tells its trials in the log from those of others, and of another space under the same name."""
+        known = {k: v for k, v in asdict(self).items() if k != "trials"}
+        tried = [search_space(self.space, self.model), starting_points(self.space, self.model)]
+        return config_hash({**known, "tried": tried})
 
 
 def plan_searches(
@@ -220,10 +232,9 @@ def _draw(search: Search, done: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the parameters of the next trial: a starting point, or what the sampler makes of the trials so far."""
     optuna = import_optuna()
     space = search_space(search.space, search.model)
-    starts = _PATCHER_STARTS if search.model in PATCHERS else _STARTS
-    usable = [start for start in starts if all(k in space and v in space[k] for k, v in start.items())]
-    if len(done) < len(usable):
-        start = {**_defaults(search.model), **usable[len(done)]}
+    starts = starting_points(search.space, search.model)
+    if len(done) < len(starts):
+        start = {**_defaults(search.model), **starts[len(done)]}
         return {k: start[k] if start.get(k) in values else values[0] for k, values in space.items()}
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     choices = {name: optuna.distributions.CategoricalDistribution(values) for name, values in space.items()}

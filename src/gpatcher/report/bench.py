@@ -21,7 +21,7 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 from plotly.subplots import make_subplots
 
-from gpatcher.bench.plan import TITLES, Preset, dataset_title, load_preset, paper_figures, preset_names
+from gpatcher.bench.plan import Preset, dataset_title, load_preset, paper_figures, preset_names, row_title
 from gpatcher.bench.statistics import Cell, Ranks, paired_p, rank, sum_up
 from gpatcher.data.named import NAMED
 from gpatcher.graph import InputError
@@ -207,11 +207,6 @@ def _filled(parts: Parts) -> Parts:
     return out
 
 
-def title(row: str) -> str:
-    """Return what a row is called."""
-    return TITLES.get(row, row.replace(" k=", ", K = ").replace("p=", "p = "))
-
-
 def verdict(boards: Sequence[Board]) -> list[str]:
     """Say plainly how GPatcher stands, and what the comparison lacks."""
     lines = []
@@ -257,11 +252,11 @@ def standing(found: Ranks) -> str:
     first, place = next(iter(found.mean)), list(found.mean).index(_OURS) + 1
     sets = f"{len(found.datasets)} data set{'s' if len(found.datasets) > 1 else ''}"
     own = f"mean rank {found.mean[_OURS]:.2f} of {len(found.models)} models over {sets}"
-    level = [title(m) for m, mean in found.mean.items() if m != _OURS and abs(mean - found.mean[_OURS]) < 1e-9]
+    level = [row_title(m) for m, mean in found.mean.items() if m != _OURS and abs(mean - found.mean[_OURS]) < 1e-9]
     if found.mean[_OURS] <= found.mean[first] + 1e-9:
         return f"GPatcher is first{', level with ' + ', '.join(level) if level else ''}, {own}."
     behind, error = found.gap(_OURS)
-    text = f"GPatcher is NOT first but number {place}, {own}; {title(first)} has {found.mean[first]:.2f}. "
+    text = f"GPatcher is NOT first but number {place}, {own}; {row_title(first)} has {found.mean[first]:.2f}. "
     if len(found.datasets) < 2:
         return text + "One data set gives no standard error."
     how = "within" if behind <= error else "more than"
@@ -338,7 +333,7 @@ def _result_table(board: Board, found: Ranks | None) -> Table:
     for row in board.rows:
         cells = [_cell_html(board, row, dataset, best[dataset]) for dataset in board.datasets]
         place = "" if found is None else f"{found.mean[row]:.2f}" if row in found.models else "-"
-        rows.append([_name(title(row)), place, *cells])
+        rows.append([_name(row_title(row)), place, *cells])
     rows.append([_soft("runs"), "", *(_soft(_run_counts(board, d)) for d in board.datasets)])
     rows.append([_soft("splits"), "", *(_soft(_split_codes(board, d)) for d in board.datasets)])
     return Table(board.preset.title, board.preset.about, ("", "rank", *map(_head, board.datasets)), rows)
@@ -400,7 +395,7 @@ def _paired_table(board: Board) -> Table | None:
             gap, p, _ = found
             tested = "too few runs" if p is None else "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
             cells.append(_difference(100 * gap, p is not None and p < 0.05, 14) + Markup("<br>") + _soft(tested))
-        rows.append([_name(title(row)), *cells])
+        rows.append([_name(row_title(row)), *cells])
     if not any((_OURS, d) in board.runs for d in board.datasets):
         return None
     caption = "Mean difference to each model over the splits that both have; coloured where p < 0.05."
@@ -438,7 +433,7 @@ def _cost_table(board: Board) -> Table:
             if extraction:
                 shown += Markup("<br>") + _soft(f"patches {_seconds(extraction)}")
             cells.append(shown)
-        rows.append([_name(title(row)), *cells, f"{peak:,.0f} MB" if peak else ""])
+        rows.append([_name(row_title(row)), *cells, f"{peak:,.0f} MB" if peak else ""])
     caption = "Mean seconds of training per run and the largest memory; the making of patches is shared by the runs."
     return Table(f"Cost ({board.name})", caption, ("", *map(dataset_title, board.datasets), "peak"), rows)
 
@@ -494,7 +489,7 @@ def _failures(boards: Sequence[Board]) -> Parts:
         return []
     rest = f" {len(failed) - _MOST_FAILURES} more are not shown." if len(failed) > _MOST_FAILURES else ""
     rows = [
-        (r["preset"], dataset_title(r["dataset"]), title(r["row"]), str(r["split"]), r["error"])
+        (r["preset"], dataset_title(r["dataset"]), row_title(r["row"]), str(r["split"]), r["error"])
         for r in failed[:_MOST_FAILURES]
     ]
     caption = "'gpatcher bench PRESET --retry' runs them again." + rest
@@ -517,7 +512,7 @@ def _environment(boards: Sequence[Board]) -> Table:
 
 def _rank_figure(board: Board, found: Ranks) -> Figure:
     names, values = list(found.mean), list(found.mean.values())
-    titles = [title(name) for name in names]
+    titles = [row_title(name) for name in names]
     plot = go.Figure()
     plot.add_scatter(
         x=values,
@@ -532,7 +527,7 @@ def _rank_figure(board: Board, found: Ranks) -> Figure:
         at = max(values) + 1.4 + 0.35 * number
         plot.add_scatter(
             x=[at, at],
-            y=[title(group[0]), title(group[-1])],
+            y=[row_title(group[0]), row_title(group[-1])],
             mode="lines",
             line={"width": 5, "color": "#c3ccd5"},
             hoverinfo="skip",
@@ -558,7 +553,7 @@ def _filter_figure(board: Board) -> Figure | None:
             if not curves:
                 continue
             mean = np.mean([np.array(c) / max(np.abs(c).max(), 1e-12) for c in curves], axis=0)
-            name = dataset_title(dataset) + ("" if row == _OURS else f", {title(row)}")
+            name = dataset_title(dataset) + ("" if row == _OURS else f", {row_title(row)}")
             colour = _PALETTE[len(plot.data) % len(_PALETTE)]
             plot.add_scatter(
                 x=np.linspace(-1, 1, len(mean)), y=np.round(mean, 4), name=name, mode="lines", line_color=colour
@@ -618,7 +613,7 @@ def _dial_parts(board: Board) -> Parts:
             x=[phi[d] for d, _ in cells],
             y=[round(100 * c.mean, 2) for _, c in cells],
             error_y={"type": "data", "array": [round(100 * c.std, 2) for _, c in cells], "visible": ours},
-            name=title(row),
+            name=row_title(row),
             mode="lines+markers",
             line={"width": 3.5 if ours else 1.5, "color": _COLOURS.get(row) or next(others, GREY)},
         )
@@ -672,7 +667,11 @@ def _runtime_parts(board: Board) -> Parts:
         ]
         found.sort()
         plot.add_scatter(
-            x=[n for n, _ in found], y=[s for _, s in found], name=title(row), mode="lines+markers", line_color=colour
+            x=[n for n, _ in found],
+            y=[s for _, s in found],
+            name=row_title(row),
+            mode="lines+markers",
+            line_color=colour,
         )
     plot.update_xaxes(type="log", title="nodes", dtick=1)
     plot.update_yaxes(type="log", title="seconds", dtick=1, exponentformat="power")
@@ -697,7 +696,7 @@ def markdown(boards: Sequence[Board]) -> str:
         for row in board.rows:
             cells = [_plain(board, row, d) for d in board.datasets]
             place = f"{found.mean[row]:.2f}" if found is not None and row in found.models else ""
-            lines.append(f"| {title(row)} | " + " | ".join(cells) + f" | {place} |")
+            lines.append(f"| {row_title(row)} | " + " | ".join(cells) + f" | {place} |")
         lines.append("| runs | " + " | ".join(_run_counts(board, d) for d in board.datasets) + " | |")
         lines.append("| splits | " + " | ".join(_split_codes(board, d) for d in board.datasets) + " | |")
         lines.append("")
@@ -788,7 +787,7 @@ def latex(boards: Sequence[Board]) -> str:
                 mean = f"{100 * cell.mean:.1f}"
                 shown = rf"\textbf{{{mean}}}" if len(means) > 1 and cell.mean >= max(means) - 1e-12 else mean
                 cells.append(rf"{shown} $\pm$ {100 * cell.std:.1f}")
-            lines.append(f"{_escape(title(row))} & " + " & ".join(cells) + r" \\")
+            lines.append(f"{_escape(row_title(row))} & " + " & ".join(cells) + r" \\")
         lines += [
             r"\midrule",
             "Runs & " + " & ".join(_run_counts(board, d) or "0" for d in board.datasets) + r" \\",
