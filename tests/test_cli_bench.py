@@ -26,7 +26,7 @@ def tiny(monkeypatch):
         view="dial",
     )
     load = __import__("gpatcher.bench.plan", fromlist=["load_preset"]).load_preset
-    for place in ("gpatcher.bench.plan", "gpatcher.report.bench", "gpatcher.bench.tuning"):
+    for place in ("gpatcher.bench.plan", "gpatcher.bench.board", "gpatcher.bench.tuning"):
         monkeypatch.setattr(f"{place}.load_preset", lambda name: preset if name == "dial" else load(name))
 
 

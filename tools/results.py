@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gpatcher.bench.board import Board, head, read_bench, standing
 from gpatcher.bench.models import settings
-from gpatcher.bench.plan import TITLES, dataset_title, paper_figures, read_tuned
+from gpatcher.bench.plan import TITLES, paper_figures, read_tuned
 from gpatcher.bench.statistics import rank
-from gpatcher.data.named import NAMED
 from gpatcher.records import read_records, summarise
-from gpatcher.report.bench import Board, csv_text, latex, markdown, read_bench, standing
+from gpatcher.report.plain import csv_text, latex, markdown
 
 README = Path("README.md")
 BENCH = Path("results/bench")
@@ -40,11 +40,6 @@ def lines_of(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
-def heads(datasets: Sequence[str]) -> list[str]:
-    """Return the titles of data sets; a dagger marks those that leak."""
-    return [dataset_title(d) + (" †" if NAMED[d].leaky else "") for d in datasets]
-
-
 def shipped() -> str:
     """Return the table of the settings that ship with the package, beside the paper's figures."""
     rows: list[list[str]] = []
@@ -58,7 +53,7 @@ def shipped() -> str:
         if base is None:
             theirs = paper_figures(preset)[row]
             rows.append(["the paper's figure", *(f"{theirs[d][0]:.1f}" for d in DATASETS)])
-    return lines_of(["test accuracy, %", *heads(DATASETS)], rows)
+    return lines_of(["test accuracy, %", *map(head, DATASETS)], rows)
 
 
 def tuned(boards: Sequence[Board]) -> str:
@@ -77,7 +72,7 @@ def tuned(boards: Sequence[Board]) -> str:
         cells = [cell(list(found[name][d].by_run.values()) if d in found[name] else []) for _, d in columns]
         rows.append([title, *cells, f"{means[name]:.2f}" if name in means else "not ranked"])
     trial_row = ["trials for each model", *(str(board.budgets[d]) for board, d in columns), ""]
-    table = lines_of(["test accuracy, %", *heads([d for _, d in columns]), "mean rank"], [trial_row, *rows])
+    table = lines_of(["test, %", *(head(d) for _, d in columns), "mean rank"], [trial_row, *rows])
     if ranked is None or alone is None:
         return table
     return f"{table}\n\n{standing(ranked)} Against the eleven baselines alone: {standing(alone)}"

@@ -8,9 +8,11 @@ import sys
 import numpy as np
 import pytest
 
+from gpatcher.bench.board import NOT_RUN, Board, Runs, compare, read_bench, verdict
 from gpatcher.bench.plan import load_preset
 from gpatcher.graph import InputError
-from gpatcher.report.bench import NOT_RUN, compare, csv_text, latex, markdown, read_bench, verdict, write_bench
+from gpatcher.report.bench import write_bench
+from gpatcher.report.plain import csv_text, latex, markdown
 
 
 def record(preset, dataset, row, split, test, **more):
@@ -136,8 +138,6 @@ def test_differences_to_the_paper_are_coloured(tmp_path):
 
 
 def test_the_verdict_is_plain():
-    from gpatcher.report.bench import Board, Runs
-
     def board(base, **tuned):
         runs = {}
         for r in table1(base):
@@ -237,7 +237,8 @@ def test_the_report_never_loads_torch(everything, tmp_path):
     import subprocess
 
     code = (
-        "import sys; from pathlib import Path; from gpatcher.report.bench import read_bench, write_bench\n"
+        "import sys; from pathlib import Path; from gpatcher.bench.board import read_bench\n"
+        "from gpatcher.report.bench import write_bench\n"
         "write_bench(read_bench(Path(sys.argv[1])), sys.argv[2]); sys.exit('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code, everything, tmp_path / "p.html"], check=False)

@@ -230,16 +230,18 @@ def report(
     latex: Annotated[Path | None, typer.Option(help="Also the tables in LaTeX.")] = None,
 ) -> None:
     """Make one page of tables, tests and plots from the records alone."""
-    from gpatcher.report import bench as pages
+    from gpatcher.bench.board import read_bench, verdict
+    from gpatcher.report import plain
+    from gpatcher.report.bench import write_bench
 
-    boards = pages.read_bench(folder)
-    pages.write_bench(boards, out)
+    boards = read_bench(folder)
+    write_bench(boards, out)
     written = [out]
-    for path, make in ((markdown, pages.markdown), (csv, pages.csv_text), (latex, pages.latex)):
+    for path, make in ((markdown, plain.markdown), (csv, plain.csv_text), (latex, plain.latex)):
         if path is not None:
             path.write_text(make(boards))
             written.append(path)
     screen = console()
-    for line in pages.verdict(boards):
+    for line in verdict(boards):
         screen.print(f"- {line}", soft_wrap=True)
     screen.print(f"Written: {', '.join(map(str, written))}", soft_wrap=True)

@@ -1,36 +1,22 @@
-"""The page of a bench: tables beside the paper's figures, tests, plots, cost; made from records alone, never trains.
-
-`read_bench` reads records and puts them in order, `write_bench` makes the page, `markdown`, `csv_text` and `latex` the
-tables in other forms.
-"""
+"""The page of a bench: tables beside the paper's figures, tests, plots, cost; made from records alone, never trains."""
 
 from __future__ import annotations
 
-import csv
-import hashlib
-import io
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 from markupsafe import Markup
 from plotly.subplots import make_subplots
 
-from gpatcher.bench.plan import Preset, dataset_title, load_preset, paper_figures, preset_names, row_title
-from gpatcher.bench.statistics import Cell, Ranks, paired_p, rank, sum_up
-from gpatcher.data.named import NAMED
-from gpatcher.graph import InputError
-from gpatcher.records import Record, read_records
+from gpatcher.bench.board import NOT_RUN, OURS, Board, compare, head, verdict
+from gpatcher.bench.plan import dataset_title, row_title
+from gpatcher.bench.statistics import Ranks
 from gpatcher.report.page import BLUE, GREEN, GREY, ORANGE, PURPLE, Figure, Notes, Table, write_page
 
-NOT_RUN = "not run"
-_OURS = "gpatcher"
-_TWIN = "fast"  # GPatcher too, by another extractor: no baseline
 _PALETTE = (
     *("#2f6fb0", "#e07b39", "#3c9d6b", "#8b6bb1", "#1d2733", "#c44e6b", "#7fb3d9", "#b59a1f", "#5bb8b0"),
     *("#9c6b4a", "#8a94a0", "#d68fc0", "#6b8e23"),
@@ -41,138 +27,13 @@ _MOST_FAILURES = 30
 Parts = list[Figure | Table | Notes]
 
 
-# ------------------------------------------------------------------------------------------ records in order
-
-
-@dataclass(frozen=True, eq=False)
-class Runs:
-    """The runs of one row on one data set, all with one configuration (the one recorded last)."""
-
-    records: list[Record]
-    other: int  # runs with earlier configurations, which are not shown
-
-    @cached_property
-    def by_run(self) -> dict[tuple[int, int], float]:
-        """(split, seed) → test result."""
-        return {(r["split"], r["seed"]): r["test"] for r in self.records if r.get("test") is not None}
-
-    @cached_property
-    def cell(self) -> Cell | None:
-        """The test results summed up; None where there are none."""
-        return sum_up(list(self.by_run.values())) if self.by_run else None
-
-    @property
-    def splits(self) -> str:
-        """Eight digits that tell the splits of these runs from any others."""
-        hashes = sorted({r["split_hash"] for r in self.records})
-        return hashes[0][:8] if len(hashes) == 1 else hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:8]
-
-    def mean(self, name: str) -> float:
-        """Return the mean of a field over the runs."""
-        return float(np.mean([r[name] for r in self.records]))
-
-
-@dataclass(frozen=True, eq=False)
-class Board:
-    """One preset as the records have it."""
-
-    name: str
-    preset: Preset
-    runs: dict[tuple[str, str], Runs]  # (row, data set)
-    failures: list[Record]
-
-    @property
-    def rows(self) -> list[str]:
-        """The rows that the preset has, in its order."""
-        return list(self.preset.rows)
-
-    @property
-    def datasets(self) -> list[str]:
-        """The data sets that the preset has, in its order."""
-        return list(self.preset.datasets)
-
-    def cell(self, row: str, dataset: str) -> Cell | None:
-        """Return the result of a row on a data set; None where it was not run."""
-        runs = self.runs.get((row, dataset))
-        return None if runs is None else runs.cell
-
-    @cached_property
-    def paper(self) -> dict[str, Any]:
-        """The paper's figures, in %."""
-        return paper_figures(self.name)
-
-    def printed(self, row: str, dataset: str) -> tuple[float, float] | None:
-        """Return the paper's mean and standard deviation for a cell, in %."""
-        found = self.paper.get(row, {}).get(dataset)
-        return None if found is None else (found[0], found[1])
-
-    def ranks(self, datasets: Collection[str] | None = None, without: str | None = None) -> Ranks | None:
-        """Rank the rows over the data sets, or over some of them; ``without`` leaves a row out."""
-        means: dict[str, dict[str, float]] = {}
-        for row in (row for row in self.rows if row != without):
-            cells = {d: self.cell(row, d) for d in self.datasets if datasets is None or d in datasets}
-            means[row] = {d: cell.mean for d, cell in cells.items() if cell is not None}
-        return rank(means)
-
-    @cached_property
-    def budgets(self) -> dict[str, int]:
-        """The number of trials on each data set on which all models that were run had the same."""
-        found: dict[str, int] = {}
-        for dataset in self.datasets:
-            trials = {r["tuned"] for (_, d), runs in self.runs.items() if d == dataset for r in runs.records}
-            if len(trials) == 1 and None not in trials:
-                found[dataset] = trials.pop()
-        return found
-
-
-def is_leaky(dataset: str) -> bool:
-    """Return whether copies of test nodes are in train."""
-    return dataset in NAMED and NAMED[dataset].leaky
-
-
-def read_bench(folder: Path) -> list[Board]:
-    """Read all records.jsonl at or below a folder; the last record of a job counts."""
-    paths = [folder] if folder.is_file() else sorted(folder.rglob("records.jsonl"))
-    latest: dict[str, Record] = {}
-    for path in paths:
-        for record in read_records(path):
-            if "job" in record:  # `gpatcher fit` writes records too; they belong to no bench
-                latest.pop(record["job"], None)
-                latest[record["job"]] = record
-    if not latest:
-        raise InputError(
-            f"there are no records of 'gpatcher bench' at or below {folder}; run e.g. gpatcher bench table1"
-        )
-    grouped: dict[str, dict[tuple[str, str], list[Record]]] = defaultdict(lambda: defaultdict(list))
-    failures: dict[str, list[Record]] = defaultdict(list)
-    for record in latest.values():
-        if record["error"] is None:
-            grouped[record["preset"]][record["row"], record["dataset"]].append(record)
-        else:
-            failures[record["preset"]].append(record)
-    boards = []
-    for name in preset_names():
-        if name in grouped or name in failures:
-            runs = {key: _one_configuration(found) for key, found in grouped[name].items()}
-            boards.append(Board(name, load_preset(name), runs, failures[name]))
-    if not boards:
-        raise InputError(f"the records below {folder} are of presets that are not there: {', '.join(grouped)}")
-    return boards
-
-
-def _one_configuration(records: list[Record]) -> Runs:
-    last = records[-1]["config_hash"]
-    kept = [r for r in records if r["config_hash"] == last]
-    return Runs(sorted(kept, key=lambda r: (r["split"], r["seed"])), len(records) - len(kept))
-
-
 # ------------------------------------------------------------------------------------------------- the page
 
 
 def write_bench(boards: Sequence[Board], path: str | Path) -> Path:
     """Write the page."""
     parts: Parts = [Notes("What the records say", verdict(boards))]
-    if _tables(boards):
+    if any(board.is_table for board in boards):
         parts.append(Notes("How to read this", _legend()))
     views = {
         "table": _table_parts,
@@ -207,76 +68,6 @@ def _filled(parts: Parts) -> Parts:
     return out
 
 
-def verdict(boards: Sequence[Board]) -> list[str]:
-    """Say plainly how GPatcher stands, and what the comparison lacks."""
-    lines = []
-    for board in boards:
-        if not _compares(board):
-            continue
-        whole = board.ranks()
-        if whole is None or _OURS not in whole.models:
-            lines.append(f"{board.name}: too few cells were run to rank the models.")
-        else:
-            lines.append(f"{board.name}: {standing(whole)}")
-            if next(iter(whole.mean)) == _TWIN and (alone := board.ranks(whole.datasets, without=_TWIN)):
-                lines.append(f"{board.name}, against the baselines alone: {standing(alone)}")
-            lines += [f"{board.name}: not ranked: {reason}." for reason in whole.left_out]
-            parts = {
-                "without leaky data sets": {d for d in whole.datasets if not is_leaky(d)},
-                "where all models were tuned alike": {d for d in whole.datasets if d in board.budgets},
-            }
-            for where, datasets in parts.items():
-                found = board.ranks(datasets) if 0 < len(datasets) < len(whole.datasets) else None
-                if found is not None and _OURS in found.models:
-                    lines.append(f"{board.name}, {where}: {standing(found)}")
-        lines.append(f"{board.name}: {_tuning(board)}")
-    missing = [
-        f"{board.name}: {dataset_title(d)}"
-        for board in boards
-        for d in board.datasets
-        if board.preset.view == "table" and not any((row, d) in board.runs for row in board.rows)
-    ]
-    if missing:
-        lines.append(f"Not run: {'; '.join(missing)}.")
-    older = sum(runs.other for board in boards for runs in board.runs.values())
-    if older:
-        lines.append(f"{older} runs with configurations that were replaced since are not shown.")
-    failed = sum(len(board.failures) for board in boards)
-    if failed:
-        lines.append(f"{failed} jobs failed; they are listed below.")
-    return lines or ["These presets compare no models with GPatcher."]
-
-
-def standing(found: Ranks) -> str:
-    """Say where GPatcher stands, and how far behind the first it is."""
-    first, place = next(iter(found.mean)), list(found.mean).index(_OURS) + 1
-    sets = f"{len(found.datasets)} data set{'s' if len(found.datasets) > 1 else ''}"
-    own = f"mean rank {found.mean[_OURS]:.2f} of {len(found.models)} models over {sets}"
-    level = [row_title(m) for m, mean in found.mean.items() if m != _OURS and abs(mean - found.mean[_OURS]) < 1e-9]
-    if found.mean[_OURS] <= found.mean[first] + 1e-9:
-        return f"GPatcher is first{', level with ' + ', '.join(level) if level else ''}, {own}."
-    behind, error = found.gap(_OURS)
-    text = f"GPatcher is NOT first but number {place}, {own}; {row_title(first)} has {found.mean[first]:.2f}. "
-    if len(found.datasets) < 2:
-        return text + "One data set gives no standard error."
-    how = "within" if behind <= error else "more than"
-    return text + f"It is {behind:.2f} behind, {how} one standard error ({error:.2f})."
-
-
-def _tuning(board: Board) -> str:
-    trials = [r["tuned"] for runs in board.runs.values() for r in runs.records]
-    if not any(trials):
-        return "nothing was tuned; baselines have the protocol's settings, GPatcher those shipped for the data set."
-    alike = ", ".join(f"{dataset_title(d)} {count}" for d, count in board.budgets.items())
-    text = f"trials on validation data, the same for every model: {alike}. " if alike else ""
-    others = [
-        dataset_title(d) for d in board.datasets if d not in board.budgets and any(d == on for _, on in board.runs)
-    ]
-    if others:
-        text += f"Models were not tuned alike, or not at all, on {', '.join(others)}."
-    return text.strip()
-
-
 def _legend() -> list[str]:
     return [
         "A cell: mean ± standard deviation over the runs, in %; below it the 95 % interval of the mean by bootstrap "
@@ -296,15 +87,10 @@ def _legend() -> list[str]:
 # ---------------------------------------------------------------------------------------------------- tables
 
 
-def _head(dataset: str) -> str:
-    metric = NAMED[dataset].metric if dataset in NAMED else "accuracy"
-    return dataset_title(dataset) + (" †" if is_leaky(dataset) else "") + (" (AUC)" if metric == "roc_auc" else "")
-
-
 def _table_parts(board: Board) -> Parts:
     found = board.ranks()
     parts: Parts = [_result_table(board, found)]
-    if not _compares(board):
+    if not board.is_comparison:
         return parts
     if found is not None and found.distance is not None:
         parts.append(_rank_figure(board, found))
@@ -319,11 +105,6 @@ def _table_parts(board: Board) -> Parts:
     return parts
 
 
-def _compares(board: Board) -> bool:
-    """Return whether this is a comparison of models, not an ablation."""
-    return _OURS in board.rows and "mlp" in board.rows
-
-
 def _result_table(board: Board, found: Ranks | None) -> Table:
     best = {}
     for dataset in board.datasets:
@@ -334,9 +115,9 @@ def _result_table(board: Board, found: Ranks | None) -> Table:
         cells = [_cell_html(board, row, dataset, best[dataset]) for dataset in board.datasets]
         place = "" if found is None else f"{found.mean[row]:.2f}" if row in found.models else "-"
         rows.append([_name(row_title(row)), place, *cells])
-    rows.append([_soft("runs"), "", *(_soft(_run_counts(board, d)) for d in board.datasets)])
-    rows.append([_soft("splits"), "", *(_soft(_split_codes(board, d)) for d in board.datasets)])
-    return Table(board.preset.title, board.preset.about, ("", "rank", *map(_head, board.datasets)), rows)
+    rows.append([_soft("runs"), "", *(_soft(board.run_counts(d)) for d in board.datasets)])
+    rows.append([_soft("splits"), "", *(_soft(board.split_codes(d)) for d in board.datasets)])
+    return Table(board.preset.title, board.preset.about, ("", "rank", *map(head, board.datasets)), rows)
 
 
 def _name(text: str) -> Markup:
@@ -371,24 +152,14 @@ def _difference(value: float, strong: bool = True, size: int = 11) -> Markup:
     )
 
 
-def _run_counts(board: Board, dataset: str) -> str:
-    counts = sorted({c.count for row in board.rows if (c := board.cell(row, dataset)) is not None})
-    return "" if not counts else str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-
-
-def _split_codes(board: Board, dataset: str) -> str:
-    codes = {board.runs[row, dataset].splits for row in board.rows if (row, dataset) in board.runs}
-    return "" if not codes else codes.pop() if len(codes) == 1 else f"{len(codes)} different"
-
-
 def _paired_table(board: Board) -> Table | None:
     rows = []
     for row in board.rows:
-        if row == _OURS:
+        if row == OURS:
             continue
         cells: list[str] = []
         for dataset in board.datasets:
-            found = compare(board, _OURS, row, dataset)
+            found = compare(board, OURS, row, dataset)
             if found is None:
                 cells.append(Markup('<span style="color:#8a94a0">{}</span>').format(NOT_RUN))
                 continue
@@ -396,24 +167,10 @@ def _paired_table(board: Board) -> Table | None:
             tested = "too few runs" if p is None else "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
             cells.append(_difference(100 * gap, p is not None and p < 0.05, 14) + Markup("<br>") + _soft(tested))
         rows.append([_name(row_title(row)), *cells])
-    if not any((_OURS, d) in board.runs for d in board.datasets):
+    if not any((OURS, d) in board.runs for d in board.datasets):
         return None
     caption = "Mean difference to each model over the splits that both have; coloured where p < 0.05."
-    return Table(f"GPatcher less each model ({board.name})", caption, ("", *map(_head, board.datasets)), rows)
-
-
-def compare(board: Board, a: str, b: str, dataset: str) -> tuple[float, float | None, int] | None:
-    """Return mean difference, p-value and number of pairs of two rows on a data set; None where one was not run."""
-    ours, theirs = board.runs.get((a, dataset)), board.runs.get((b, dataset))
-    if ours is None or theirs is None:
-        return None
-    shared = [key for key in ours.by_run if key in theirs.by_run]
-    if not shared:
-        return None
-    x, y = ([runs.by_run[key] for key in shared] for runs in (ours, theirs))
-    train, _, test = ours.records[0]["split_sizes"]
-    several = len({r["split_hash"] for r in ours.records}) > 1
-    return float(np.mean(x) - np.mean(y)), paired_p(x, y, test / train if several else 0.0), len(shared)
+    return Table(f"GPatcher less each model ({board.name})", caption, ("", *map(head, board.datasets)), rows)
 
 
 def _cost_table(board: Board) -> Table:
@@ -470,7 +227,7 @@ def _statistics_parts(board: Board) -> Parts:
                     colour, paper
                 )
             cells.append(text)
-        rows.append([_name(_head(dataset)), *cells])
+        rows.append([_name(head(dataset)), *cells])
     caption = f"{board.preset.about} Orange: the paper's figure differs."
     return [Table(board.preset.title, caption, ("", *names.values()), rows)]
 
@@ -553,7 +310,7 @@ def _filter_figure(board: Board) -> Figure | None:
             if not curves:
                 continue
             mean = np.mean([np.array(c) / max(np.abs(c).max(), 1e-12) for c in curves], axis=0)
-            name = dataset_title(dataset) + ("" if row == _OURS else f", {row_title(row)}")
+            name = dataset_title(dataset) + ("" if row == OURS else f", {row_title(row)}")
             colour = _PALETTE[len(plot.data) % len(_PALETTE)]
             plot.add_scatter(
                 x=np.linspace(-1, 1, len(mean)), y=np.round(mean, 4), name=name, mode="lines", line_color=colour
@@ -562,7 +319,7 @@ def _filter_figure(board: Board) -> Figure | None:
         return None
     plot.update_xaxes(title="eigenvalue λ (low frequency on the left)", range=[1.02, -1.02])
     plot.update_yaxes(title="response g(λ), largest size 1")
-    plot.update_layout(height=480 if _compares(board) else 420)  # as the figure beside it
+    plot.update_layout(height=480 if board.is_comparison else 420)  # as the figure beside it
     return Figure(
         f"The learned filters ({board.name})", "Mean over the runs, each scaled to a largest size of 1.", plot
     )
@@ -572,7 +329,7 @@ def _grid_parts(board: Board) -> Parts:
     pairs = [tuple(int(part.split("=")[1]) for part in row.split()) for row in board.rows]
     sizes, filters = sorted({p for p, _ in pairs}), sorted({k for _, k in pairs})
     there = [d for d in board.datasets if any((row, d) in board.runs for row in board.rows)]
-    plot = make_subplots(1, max(1, len(there)), subplot_titles=[_head(d) for d in there])
+    plot = make_subplots(1, max(1, len(there)), subplot_titles=[head(d) for d in there])
     for number, dataset in enumerate(there):
         cells = [[board.cell(f"p={p} k={k}", dataset) for p in sizes] for k in filters]
         values = [[None if c is None else round(100 * c.mean, 2) for c in line] for line in cells]
@@ -594,7 +351,7 @@ def _grid_parts(board: Board) -> Parts:
     plot.update_layout(height=380)
     counts = "; ".join(
         f"{dataset_title(d)}: "
-        + (f"{_run_counts(board, d)} runs, splits {_split_codes(board, d)}" if d in there else NOT_RUN)
+        + (f"{board.run_counts(d)} runs, splits {board.split_codes(d)}" if d in there else NOT_RUN)
         for d in board.datasets
     )
     return [Figure(board.preset.title, f"{board.preset.about} Test results in %. {counts}.", plot, wide=True)]
@@ -676,131 +433,3 @@ def _runtime_parts(board: Board) -> Parts:
     plot.update_xaxes(type="log", title="nodes", dtick=1)
     plot.update_yaxes(type="log", title="seconds", dtick=1, exponentformat="power")
     return [Figure(board.preset.title, f"{board.preset.about} Both axes logarithmic.", plot)]
-
-
-# ---------------------------------------------------------------------------------------------- other forms
-
-
-def _tables(boards: Sequence[Board]) -> list[Board]:
-    return [b for b in boards if b.preset.view in ("table", "dial", "grid")]
-
-
-def markdown(boards: Sequence[Board]) -> str:
-    """Return the verdict and the tables of results in Markdown."""
-    lines = ["# GPatcher, measured", "", *(f"- {line}" for line in verdict(boards)), ""]
-    for board in _tables(boards):
-        found = board.ranks()
-        lines += [f"## {board.preset.title}", "", board.preset.about, ""]
-        lines.append("| % | " + " | ".join(map(_head, board.datasets)) + " | mean rank |")
-        lines.append("|---" * (len(board.datasets) + 2) + "|")
-        for row in board.rows:
-            cells = [_plain(board, row, d) for d in board.datasets]
-            place = f"{found.mean[row]:.2f}" if found is not None and row in found.models else ""
-            lines.append(f"| {row_title(row)} | " + " | ".join(cells) + f" | {place} |")
-        lines.append("| runs | " + " | ".join(_run_counts(board, d) for d in board.datasets) + " | |")
-        lines.append("| splits | " + " | ".join(_split_codes(board, d) for d in board.datasets) + " | |")
-        lines.append("")
-    lines += ["In brackets: the paper's figure. † Copies of many test nodes are in train.", ""]
-    return "\n".join(lines)
-
-
-def _plain(board: Board, row: str, dataset: str) -> str:
-    cell, printed = board.cell(row, dataset), board.printed(row, dataset)
-    paper = "" if printed is None else f" ({printed[0]:.1f})"
-    return NOT_RUN + paper if cell is None else f"{100 * cell.mean:.1f} ± {100 * cell.std:.1f}{paper}"
-
-
-COLUMNS = (
-    *("preset", "model", "dataset", "metric", "leaky", "runs", "mean", "std", "low", "high", "paper_mean", "paper_std"),
-    *("difference", "mean_rank", "p_against_gpatcher", "splits", "config_hash", "tuned_trials", "train_seconds"),
-    *("extract_seconds", "peak_rss_mb"),
-)
-
-
-def csv_text(boards: Sequence[Board]) -> str:
-    """Return one line per cell of every table, in %; empty where a cell was not run."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for board in _tables(boards):
-        found = board.ranks()
-        for row in board.rows:
-            for dataset in board.datasets:
-                writer.writerow(_csv_row(board, row, dataset, found))
-    return text.getvalue()
-
-
-def _csv_row(board: Board, row: str, dataset: str, found: Ranks | None) -> dict[str, Any]:
-    line: dict[str, Any] = {
-        "preset": board.name,
-        "model": row,
-        "dataset": dataset,
-        "leaky": is_leaky(dataset),
-        "runs": 0,
-    }
-    line["metric"] = NAMED[dataset].metric if dataset in NAMED else "accuracy"
-    printed, cell, runs = board.printed(row, dataset), board.cell(row, dataset), board.runs.get((row, dataset))
-    if printed is not None:
-        line |= {"paper_mean": printed[0], "paper_std": printed[1]}
-    if found is not None and row in found.models:
-        line["mean_rank"] = round(found.mean[row], 3)
-    if cell is None or runs is None:
-        return line
-    tested = compare(board, _OURS, row, dataset) if row != _OURS else None
-    return line | {
-        "runs": cell.count,
-        "mean": round(100 * cell.mean, 3),
-        "std": round(100 * cell.std, 3),
-        "low": None if cell.low is None else round(100 * cell.low, 3),
-        "high": None if cell.high is None else round(100 * cell.high, 3),
-        "difference": None if printed is None else round(100 * cell.mean - printed[0], 3),
-        "p_against_gpatcher": None if tested is None or tested[1] is None else f"{tested[1]:.4g}",
-        "splits": runs.splits,
-        "config_hash": runs.records[-1]["config_hash"],
-        "tuned_trials": runs.records[-1]["tuned"],
-        "train_seconds": round(runs.mean("train_seconds"), 3),
-        "extract_seconds": round(runs.mean("extract_seconds"), 3),
-        "peak_rss_mb": max(r["peak_rss_mb"] for r in runs.records),
-    }
-
-
-def latex(boards: Sequence[Board]) -> str:
-    """Return the tables of results in LaTeX (booktabs)."""
-    blocks = []
-    for board in _tables(boards):
-        heads = " & ".join(_escape(_head(d)) for d in board.datasets)
-        lines = [
-            f"% {board.name}: {board.preset.title}",
-            r"\begin{tabular}{l" + "c" * len(board.datasets) + "}",
-            r"\toprule",
-            f"Model & {heads} \\\\",
-            r"\midrule",
-        ]
-        for row in board.rows:
-            cells = []
-            for dataset in board.datasets:
-                cell = board.cell(row, dataset)
-                means = [c.mean for r in board.rows if (c := board.cell(r, dataset)) is not None]
-                if cell is None:
-                    cells.append("--")
-                    continue
-                mean = f"{100 * cell.mean:.1f}"
-                shown = rf"\textbf{{{mean}}}" if len(means) > 1 and cell.mean >= max(means) - 1e-12 else mean
-                cells.append(rf"{shown} $\pm$ {100 * cell.std:.1f}")
-            lines.append(f"{_escape(row_title(row))} & " + " & ".join(cells) + r" \\")
-        lines += [
-            r"\midrule",
-            "Runs & " + " & ".join(_run_counts(board, d) or "0" for d in board.datasets) + r" \\",
-            "Splits & " + " & ".join(rf"\texttt{{{_split_codes(board, d)}}}" for d in board.datasets) + r" \\",
-            r"\bottomrule",
-            r"\end{tabular}",
-        ]
-        blocks.append("\n".join(lines))
-    note = "% Mean and standard deviation in %; $^\\dagger$: copies of many test nodes are in train; --: not run.\n"
-    return note + "\n\n".join(blocks) + "\n"
-
-
-def _escape(text: str) -> str:
-    for plain, escaped in (("&", r"\&"), ("%", r"\%"), ("_", r"\_"), (" †", r"$^\dagger$"), ("φ", r"$\varphi$")):
-        text = text.replace(plain, escaped)
-    return text
