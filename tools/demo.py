@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table as RichTable
 
-from gpatcher.bench.baselines import GCN, MLP
+from gpatcher.bench.baselines.gcn import GCN
+from gpatcher.bench.baselines.mlp import MLP
 from gpatcher.data.synthetic import csbm
 from gpatcher.diagnosis import diagnose
 from gpatcher.estimator import FilterResponse, GPatcherClassifier

@@ -1,9 +1,15 @@
 """Presets and the jobs they ask for."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+import gpatcher
 from gpatcher.bench.models import MODELS, PROTOCOL, settings
 from gpatcher.bench.plan import (
     PAPER_DATASETS,
@@ -21,6 +27,7 @@ from gpatcher.bench.tuning import search_space
 from gpatcher.data import load_graph
 from gpatcher.data.named import NAMED
 from gpatcher.graph import InputError
+from gpatcher.records import read_records
 
 
 def test_there_is_a_preset_for_every_table_and_figure():
@@ -148,3 +155,27 @@ def test_files_of_tuned_settings(tmp_path):
         (tmp_path / "bad.json").write_text(text)
         with pytest.raises(InputError, match="no file of tuned"):
             read_tuned(tmp_path / "bad.json")
+
+
+def test_one_file_adds_a_model(tmp_path):
+    """The class of the how-to page, as a file of a copy of the package: the bench runs it, the report shows it."""
+    package = Path(gpatcher.__file__).parent
+    shutil.copytree(package, tmp_path / "gpatcher")  # what is compiled too
+    page = (package.parents[1] / "docs/how-to/new-model.md").read_text()
+    code = page.partition("```python\n")[2].partition("```")[0]
+    (tmp_path / "gpatcher/bench/baselines/spread.py").write_text(code)
+    line = ["bench", "dial", "--datasets", "phi=0.5", "--models", "spread", "--splits", "0", "--out", "found"]
+    for words in (line, ["report", "found", "--markdown", "found.md"]):
+        done = subprocess.run(
+            [sys.executable, "-c", "from gpatcher.cli import main; main()", *words],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    assert "| spread | " in (tmp_path / "found.md").read_text()
+    [spread] = [r for r in read_records(tmp_path / "found/records.jsonl") if r["row"] == "spread"]
+    assert spread["error"] is None
+    assert spread["test"] > 0.5

@@ -1,7 +1,7 @@
 """Every model behind one function: `train_model`.
 
-A new model: a module ``model(x, nodes) -> logits`` in `gpatcher.bench.baselines`, its name in ``BASELINES`` there and
-its title in `gpatcher.bench.plan.TITLES`. `settings` gives it the protocol's parameters, `train_model` the one loop.
+A new model: a module ``model(x, nodes) -> logits`` in one file of `gpatcher.bench.baselines`. `settings` gives it the
+protocol's parameters, `train_model` the one loop.
 """
 
 from __future__ import annotations

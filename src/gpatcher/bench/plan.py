@@ -2,7 +2,7 @@
 
 A new data set: an entry in `gpatcher.data.named.NAMED`, then its key in a preset's ``datasets``.
 A new preset: one file in `gpatcher.bench.presets` with a `Preset` called ``PRESET``; its name is the file's.
-A new model: see `gpatcher.bench.models`.
+A new model: one file in `gpatcher.bench.baselines`; its name is the file's.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ Cells = dict[str, dict[str, list[float]]]  # row → data set → mean and stand
 Tuned = dict[str, dict[str, dict[str, Any]]]  # data set → model → {"config", "trials", ...}
 
 PAPER_DATASETS = ("texas", "cornell", "wisconsin", "chameleon", "squirrel", "actor", "cora", "citeseer", "pubmed")
-TITLES = {
+_PAPER_TITLES = {
     "mlp": "MLP",
     "gcn": "GCN",
     "gat": "GAT",
@@ -39,9 +40,23 @@ TITLES = {
     "fagcn": "FAGCN",
     "h2gcn": "H2GCN",
     "bmgcn": "BM-GCN",
-    "fast": "Fast-GPatcher",
-    "gpatcher": "GPatcher",
 }
+
+
+def baseline_names() -> list[str]:
+    """Return the names of all baselines, those of the paper first: the files of `gpatcher.bench.baselines`.
+
+    Nothing is imported, so that a report needs no torch.
+    """
+    folder = find_spec("gpatcher.bench.baselines")
+    places = [] if folder is None else folder.submodule_search_locations
+    found = [module.name for module in pkgutil.iter_modules(places) if module.name != "base"]
+    return [*_PAPER_TITLES, *(name for name in found if name not in _PAPER_TITLES)]
+
+
+# all models and what they are called; the name of a new one is its title
+TITLES = {name: _PAPER_TITLES.get(name, name) for name in baseline_names()}
+TITLES |= {"fast": "Fast-GPatcher", "gpatcher": "GPatcher"}
 
 
 @dataclass(frozen=True)

@@ -1,41 +1,36 @@
 """Baselines under the one contract, by name.
 
 Each is a class that takes the graph, the number of features and its hyper-parameters; ``forward(x, nodes)`` gives
-logits and `gpatcher.training.fit` trains it. A new one is a file with a subclass of `Baseline` and a line here.
+logits and `gpatcher.training.fit` trains it. A new one is one file here with a subclass of `Baseline`; its name is the
+file's.
 """
 
 from __future__ import annotations
 
 import inspect
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from gpatcher.bench.baselines.base import Baseline
-from gpatcher.bench.baselines.bmgcn import BMGCN
-from gpatcher.bench.baselines.chebnet import ChebNet
-from gpatcher.bench.baselines.fagcn import FAGCN
-from gpatcher.bench.baselines.gat import GAT
-from gpatcher.bench.baselines.gcn import GCN, JKNet
-from gpatcher.bench.baselines.graphsage import GraphSAGE
-from gpatcher.bench.baselines.h2gcn import H2GCN
-from gpatcher.bench.baselines.mlp import MLP
-from gpatcher.bench.baselines.pagerank import APPNP, GPRGNN
+from gpatcher.bench.plan import baseline_names
 from gpatcher.graph import Graph, InputError, Split
 
-BASELINES: dict[str, type[Baseline]] = {
-    "mlp": MLP,
-    "gcn": GCN,
-    "gat": GAT,
-    "graphsage": GraphSAGE,
-    "chebnet": ChebNet,
-    "appnp": APPNP,
-    "jknet": JKNet,
-    "gprgnn": GPRGNN,
-    "fagcn": FAGCN,
-    "h2gcn": H2GCN,
-    "bmgcn": BMGCN,
-}
+
+def _load(name: str) -> type[Baseline]:
+    module = import_module(f"{__name__}.{name}")
+    found = [
+        kind
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, Baseline) and kind.__module__ == module.__name__
+    ]
+    if len(found) != 1:
+        raise TypeError(f"{module.__file__} must define one subclass of Baseline, it has {len(found)}")
+    return found[0]
+
+
+BASELINES: dict[str, type[Baseline]] = {name: _load(name) for name in baseline_names()}
 
 # what to tune for each: hyper-parameter -> values to try
 SEARCH: dict[str, dict[str, list[Any]]] = {

@@ -72,6 +72,13 @@ def check_share(name: str, value: float, *, one: bool = False) -> None:
         raise InputError(f"{name} must lie in [0, 1{']' if one else ')'}, got {value}")
 
 
+def check_steps(K: int, alpha: float) -> None:
+    """Refuse a number of steps below 1, and a share of the node's own prediction outside [0, 1]."""
+    if K < 1:
+        raise InputError(f"K must be at least 1, got {K}")
+    check_share("alpha", alpha, one=True)
+
+
 class FeatureProduct(nn.Module):
     """x · [W_1 | ... | W_k], one product for all the weights that act on the features; x may be sparse.
 

@@ -1,23 +1,20 @@
-"""GCN (Kipf and Welling, 2017) and GCN-JKNet (Xu et al., 2018), by torch_geometric's layers."""
+"""GCN (Kipf and Welling, 2017), by torch_geometric's layers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GCNConv, JumpingKnowledge
+from torch_geometric.nn import GCNConv
 
 from gpatcher.bench.baselines.base import Baseline, FeatureProduct, sparse_tensor
 from gpatcher.features import FeatureTable
-from gpatcher.graph import Graph, InputError
-
-MODES = ("cat", "max")
+from gpatcher.graph import Graph
 
 
-class _Convolutions(nn.Module):
+class Convolutions(nn.Module):
     """The layers Â · h · W + b of the given widths, Â = D^-1/2 (A + I) D^-1/2."""
 
     def __init__(self, graph: Graph, features: int, widths: list[int], dropout: float) -> None:
@@ -51,7 +48,7 @@ class GCN(Baseline):
 
     def __init__(self, graph: Graph, features: int, *, hidden: int = 64, dropout: float = 0.5, layers: int = 2) -> None:
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
-        self.stack = _Convolutions(graph, features, [hidden] * (layers - 1) + [self.classes], dropout)
+        self.stack = Convolutions(graph, features, [hidden] * (layers - 1) + [self.classes], dropout)
 
     def undecayed(self) -> Iterable[nn.Parameter]:
         """Return all but the first layer's parameters."""
@@ -60,39 +57,4 @@ class GCN(Baseline):
     def forward(self, x: FeatureTable, nodes: Tensor) -> Tensor:
         """Return the logits of these nodes, shape (b, C)."""
         logits: Tensor = self.stack(x)[-1][nodes]
-        return logits
-
-
-class JKNet(Baseline):
-    """GCN whose classifier sees every layer's output, side by side (``cat``) or the largest of each entry (``max``)."""
-
-    # hidden and dropout reach to those of its best published runs with few labels (Rong et al., 2020)
-    SEARCH: ClassVar[dict[str, list[Any]]] = {
-        "layers": [2, 3, 4],
-        "mode": list(MODES),
-        "hidden": [32, 64, 128],
-        "dropout": [0.2, 0.5, 0.8],
-    }
-
-    def __init__(
-        self,
-        graph: Graph,
-        features: int,
-        *,
-        hidden: int = 64,
-        dropout: float = 0.5,
-        layers: int = 2,
-        mode: str = "cat",
-    ) -> None:
-        super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
-        if mode not in MODES:
-            raise InputError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
-        self.stack = _Convolutions(graph, features, [hidden] * layers, dropout)
-        self.jump = JumpingKnowledge(mode)
-        self.classifier = nn.Linear(hidden * (layers if mode == "cat" else 1), self.classes)
-
-    def forward(self, x: FeatureTable, nodes: Tensor) -> Tensor:
-        """Return the logits of these nodes, shape (b, C)."""
-        seen = self.jump([torch.relu(h[nodes]) for h in self.stack(x)])
-        logits: Tensor = self.classifier(self.drop(seen))
         return logits

@@ -1,4 +1,4 @@
-"""APPNP (Gasteiger et al., 2019) and GPRGNN (Chien et al., 2021): an MLP, then propagation of what it predicts."""
+"""GPRGNN (Chien et al., 2021): an MLP, then a learnable polynomial over what it predicts."""
 
 from __future__ import annotations
 
@@ -9,55 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpatcher.bench.baselines.base import Baseline, Perceptron, Propagation, check_share
+from gpatcher.bench.baselines.base import Baseline, Perceptron, Propagation, check_share, check_steps
 from gpatcher.features import FeatureTable
-from gpatcher.graph import Graph, InputError
-
-
-class APPNP(Baseline):
-    """An MLP's predictions h spread by K steps z ← (1 - α) Â z + α h, with Â = D^-1/2 (A + I) D^-1/2.
-
-    The steps are not torch_geometric's: where edges are dropped, its layer drops from what the step before has left,
-    so that after K steps next to none remain. Here each step drops anew, as in the paper. Without dropout the two
-    agree. As in the paper, weight decay acts on the first layer only.
-
-    Parameters
-    ----------
-    dropout : of the inputs of each layer, and of the entries of Â
-    K : number of steps
-    alpha : α, the share of the node's own prediction
-    """
-
-    SEARCH: ClassVar[dict[str, list[Any]]] = {"K": [5, 10], "alpha": [0.1, 0.2, 0.5, 0.9]}
-
-    def __init__(
-        self,
-        graph: Graph,
-        features: int,
-        *,
-        hidden: int = 64,
-        dropout: float = 0.5,
-        layers: int = 2,
-        K: int = 10,
-        alpha: float = 0.1,
-    ) -> None:
-        super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
-        _check_steps(K, alpha)
-        self.K, self.alpha = K, alpha
-        self.perceptron = Perceptron(features, hidden, self.classes, layers=layers, dropout=dropout)
-        self.propagate = Propagation(graph.normalised(self_loops=True))
-
-    def undecayed(self) -> Iterable[nn.Parameter]:
-        """Return all but the first layer's parameters."""
-        return self.perceptron.rest.parameters()
-
-    def forward(self, x: FeatureTable, nodes: Tensor) -> Tensor:
-        """Return the logits of these nodes, shape (b, C)."""
-        h: Tensor = self.perceptron(x)
-        z = h
-        for _ in range(self.K):
-            z = (1 - self.alpha) * self.propagate(z, self.dropout if self.training else 0.0) + self.alpha * h
-        return z[nodes]
+from gpatcher.graph import Graph
 
 
 class GPRGNN(Baseline):
@@ -93,7 +47,7 @@ class GPRGNN(Baseline):
         spread_dropout: float = 0.5,
     ) -> None:
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
-        _check_steps(K, alpha)
+        check_steps(K, alpha)
         check_share("spread_dropout", spread_dropout)
         self.spread_dropout = spread_dropout
         self.perceptron = Perceptron(features, hidden, self.classes, layers=layers, dropout=dropout)
@@ -114,9 +68,3 @@ class GPRGNN(Baseline):
             z = self.propagate(z)
             total = total + gamma * z
         return total[nodes]
-
-
-def _check_steps(K: int, alpha: float) -> None:
-    if K < 1:
-        raise InputError(f"K must be at least 1, got {K}")
-    check_share("alpha", alpha, one=True)
