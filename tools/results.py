@@ -10,8 +10,9 @@ from typing import Any
 from gpatcher.bench.board import Board, head, read_bench, standing
 from gpatcher.bench.models import settings
 from gpatcher.bench.plan import TITLES, paper_figures, read_tuned
-from gpatcher.bench.statistics import rank
-from gpatcher.records import read_records, summarise
+from gpatcher.bench.statistics import rank, sum_up
+from gpatcher.graph import counted
+from gpatcher.records import read_records
 from gpatcher.report.plain import csv_text, latex, markdown
 
 README = Path("README.md")
@@ -30,9 +31,8 @@ def cell(values: Sequence[float], usual: int = 10) -> str:
     """Return mean ± standard deviation, and how many runs where they are not as many as usual."""
     if not values:
         return "not run"
-    found = summarise(list(values))
-    short = "" if len(values) == usual else f" ({len(values)} runs)"
-    return f"{100 * found.mean:.1f} ± {100 * found.std:.1f}{short}"
+    short = "" if len(values) == usual else f" ({counted(len(values), 'run')})"
+    return f"{sum_up(values)}{short}"
 
 
 def lines_of(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

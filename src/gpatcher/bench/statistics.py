@@ -19,14 +19,23 @@ _DRAWS = 2000
 class Cell:
     """Runs of one model on one data set, summed up.
 
-    ``low`` and ``high`` are the 95 % interval of the mean by bootstrap over the runs; None for a single run.
+    ``low`` and ``high`` are the 95 % interval of the mean by bootstrap over the runs. A single run has neither a
+    standard deviation nor an interval.
     """
 
     count: int
     mean: float
-    std: float
+    std: float | None
     low: float | None
     high: float | None
+
+    @property
+    def spread(self) -> str:
+        """The standard deviation in %, such as ``± 2.0``; empty for a single run."""
+        return "" if self.std is None else f"± {100 * self.std:.1f}"
+
+    def __str__(self) -> str:
+        return f"{100 * self.mean:.1f} {self.spread}".rstrip()
 
 
 def sum_up(values: Sequence[float], seed: int = 0) -> Cell:
@@ -35,14 +44,14 @@ def sum_up(values: Sequence[float], seed: int = 0) -> Cell:
     Examples
     --------
     >>> cell = sum_up([0.8, 0.82, 0.84])
-    >>> round(cell.mean, 2), round(cell.std, 2), 0.8 <= cell.low < cell.high <= 0.84
-    (0.82, 0.02, True)
+    >>> str(cell), str(sum_up([0.8])), 0.8 <= cell.low < cell.high <= 0.84
+    ('82.0 ± 2.0', '80.0', True)
     """
     array = np.asarray(values, dtype=float)
     if not array.size:
         raise InputError("there are no runs to sum up")
     if array.size == 1:
-        return Cell(1, float(array[0]), 0.0, None, None)
+        return Cell(1, float(array[0]), None, None, None)
     found = stats.bootstrap(
         (array,), np.mean, n_resamples=_DRAWS, method="percentile", rng=np.random.default_rng(seed)
     ).confidence_interval

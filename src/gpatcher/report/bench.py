@@ -135,7 +135,7 @@ def _cell_html(board: Board, row: str, dataset: str, best: float | None) -> Mark
         return Markup('<span style="color:#8a94a0">{}</span><br>{}').format(NOT_RUN, _soft(paper))
     mean = f"{100 * cell.mean:.1f}"
     shown = Markup("<b>{}</b>").format(mean) if best is not None and cell.mean >= best - 1e-12 else Markup(mean)
-    spread = Markup('<span style="color:#5b6875">± {:.1f}</span>').format(100 * cell.std)
+    spread = Markup('<span style="color:#5b6875">{}</span>').format(cell.spread)
     text = Markup('<span style="white-space:nowrap;font-size:14px">{} {}</span>').format(shown, spread)
     if cell.low is not None and cell.high is not None:
         text += Markup("<br>") + _soft(f"{100 * cell.low:.1f} to {100 * cell.high:.1f}")
@@ -333,9 +333,7 @@ def _grid_parts(board: Board) -> Parts:
     for number, dataset in enumerate(there):
         cells = [[board.cell(f"p={p} k={k}", dataset) for p in sizes] for k in filters]
         values = [[None if c is None else round(100 * c.mean, 2) for c in line] for line in cells]
-        text = [
-            [NOT_RUN if c is None else f"{100 * c.mean:.1f}<br>± {100 * c.std:.1f}" for c in line] for line in cells
-        ]
+        text = [[NOT_RUN if c is None else f"{100 * c.mean:.1f}<br>{c.spread}" for c in line] for line in cells]
         x, y = [f"p = {p}" for p in sizes], [f"K = {k}" for k in filters]
         heat = go.Heatmap(
             z=values,
@@ -369,7 +367,7 @@ def _dial_parts(board: Board) -> Parts:
         plot.add_scatter(
             x=[phi[d] for d, _ in cells],
             y=[round(100 * c.mean, 2) for _, c in cells],
-            error_y={"type": "data", "array": [round(100 * c.std, 2) for _, c in cells], "visible": ours},
+            error_y={"type": "data", "array": [round(100 * (c.std or 0), 2) for _, c in cells], "visible": ours},
             name=row_title(row),
             mode="lines+markers",
             line={"width": 3.5 if ours else 1.5, "color": _COLOURS.get(row) or next(others, GREY)},

@@ -35,7 +35,7 @@ def markdown(boards: Sequence[Board]) -> str:
 def _plain(board: Board, row: str, dataset: str) -> str:
     cell, printed = board.cell(row, dataset), board.printed(row, dataset)
     paper = "" if printed is None else f" ({printed[0]:.1f})"
-    return NOT_RUN + paper if cell is None else f"{100 * cell.mean:.1f} ± {100 * cell.std:.1f}{paper}"
+    return NOT_RUN + paper if cell is None else f"{cell}{paper}"
 
 
 COLUMNS = (
@@ -78,7 +78,7 @@ def _csv_row(board: Board, row: str, dataset: str, found: Ranks | None) -> dict[
     return line | {
         "runs": cell.count,
         "mean": round(100 * cell.mean, 3),
-        "std": round(100 * cell.std, 3),
+        "std": None if cell.std is None else round(100 * cell.std, 3),
         "low": None if cell.low is None else round(100 * cell.low, 3),
         "high": None if cell.high is None else round(100 * cell.high, 3),
         "difference": None if printed is None else round(100 * cell.mean - printed[0], 3),
@@ -114,7 +114,7 @@ def latex(boards: Sequence[Board]) -> str:
                     continue
                 mean = f"{100 * cell.mean:.1f}"
                 shown = rf"\textbf{{{mean}}}" if len(means) > 1 and cell.mean >= max(means) - 1e-12 else mean
-                cells.append(rf"{shown} $\pm$ {100 * cell.std:.1f}")
+                cells.append(f"{shown} {cell.spread}".rstrip().replace("±", r"$\pm$"))
             lines.append(f"{_escape(row_title(row))} & " + " & ".join(cells) + r" \\")
         lines += [
             r"\midrule",
