@@ -75,7 +75,10 @@ def tuned(boards: Sequence[Board]) -> str:
     table = lines_of(["test, %", *(head(d) for _, d in columns), "mean rank"], [trial_row, *rows])
     if ranked is None or alone is None:
         return table
-    return f"{table}\n\n{standing(ranked)} Against the eleven baselines alone: {standing(alone)}"
+    parts = {f"`{board.name}` alone": board.ranks(board.budgets) for board in boards}
+    whole = {"All of these": ranked, "Against the eleven baselines alone": alone, **parts}
+    lines = [f"- {where}: {standing(found)}" for where, found in whole.items() if found is not None]
+    return "\n".join([table, "", *lines])
 
 
 def put(text: str, name: str, table: str) -> str:
