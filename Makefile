@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install  ## the main job on built-in graphs: a table here, pages in demo/
 	$(BIN)/python tools/demo.py --out demo
 
-test: install  ## the tests, in under ten minutes on two cores
+test: install  ## the tests, about ten minutes on two idle cores
 	$(BIN)/python -m pytest -n 2
 
 test-all: install  ## the slow tests too
