@@ -15,7 +15,7 @@ import numpy as np
 from gpatcher.bench.plan import Preset, dataset_title, load_preset, paper_figures, preset_names, row_title
 from gpatcher.bench.statistics import Cell, Ranks, paired_p, rank, sum_up
 from gpatcher.data.named import NAMED
-from gpatcher.graph import InputError
+from gpatcher.graph import InputError, counted
 from gpatcher.records import Record, read_records
 
 NOT_RUN = "not run"
@@ -129,6 +129,11 @@ def is_leaky(dataset: str) -> bool:
     return dataset in NAMED and NAMED[dataset].leaky
 
 
+def metric_of(dataset: str) -> str:
+    """Return what a data set's results are: accuracy or roc_auc."""
+    return NAMED[dataset].metric if dataset in NAMED else "accuracy"
+
+
 def read_bench(folder: Path) -> list[Board]:
     """Read all records.jsonl at or below a folder; the last record of a job counts."""
     paths = [folder] if folder.is_file() else sorted(folder.rglob("records.jsonl"))
@@ -167,8 +172,8 @@ def _one_configuration(records: list[Record]) -> Runs:
 
 def head(dataset: str) -> str:
     """Return the title of a data set over a column: † where it leaks, and the metric where it is not accuracy."""
-    metric = NAMED[dataset].metric if dataset in NAMED else "accuracy"
-    return dataset_title(dataset) + (" †" if is_leaky(dataset) else "") + (" (AUC)" if metric == "roc_auc" else "")
+    auc = " (AUC)" if metric_of(dataset) == "roc_auc" else ""
+    return dataset_title(dataset) + (" †" if is_leaky(dataset) else "") + auc
 
 
 def compare(board: Board, a: str, b: str, dataset: str) -> tuple[float, float | None, int] | None:
@@ -231,7 +236,7 @@ def verdict(boards: Sequence[Board]) -> list[str]:
 def standing(found: Ranks) -> str:
     """Say where GPatcher stands, and how far behind the first it is."""
     first, place = next(iter(found.mean)), list(found.mean).index(OURS) + 1
-    sets = f"{len(found.datasets)} data set{'s' if len(found.datasets) > 1 else ''}"
+    sets = counted(len(found.datasets), "data set")
     own = f"mean rank {found.mean[OURS]:.2f} of {len(found.models)} models over {sets}"
     level = [row_title(m) for m, mean in found.mean.items() if m != OURS and abs(mean - found.mean[OURS]) < 1e-9]
     if found.mean[OURS] <= found.mean[first] + 1e-9:

@@ -7,10 +7,9 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from gpatcher.bench.board import NOT_RUN, OURS, Board, compare, head, is_leaky, verdict
+from gpatcher.bench.board import NOT_RUN, OURS, Board, compare, head, is_leaky, metric_of, verdict
 from gpatcher.bench.plan import row_title
 from gpatcher.bench.statistics import Ranks
-from gpatcher.data.named import NAMED
 
 
 def markdown(boards: Sequence[Board]) -> str:
@@ -63,10 +62,10 @@ def _csv_row(board: Board, row: str, dataset: str, found: Ranks | None) -> dict[
         "preset": board.name,
         "model": row,
         "dataset": dataset,
+        "metric": metric_of(dataset),
         "leaky": is_leaky(dataset),
         "runs": 0,
     }
-    line["metric"] = NAMED[dataset].metric if dataset in NAMED else "accuracy"
     printed, cell, runs = board.printed(row, dataset), board.cell(row, dataset), board.runs.get((row, dataset))
     if printed is not None:
         line |= {"paper_mean": printed[0], "paper_std": printed[1]}
