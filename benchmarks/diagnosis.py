@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import record
 
-from gpatcher.data.synthetic import rmat
-from gpatcher.diagnosis import diagnose
-from gpatcher.graph import Graph
+from gpatcher.datasets.synthetic import rmat
+from gpatcher.graph.graph import Graph
+from gpatcher.spectral.diagnosis import diagnose
 
 LIMIT = 3.0
 

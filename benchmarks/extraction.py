@@ -13,9 +13,9 @@ import record
 import torch
 from torch_geometric.utils import get_ppr
 
-from gpatcher.data.synthetic import rmat
-from gpatcher.graph import Graph
-from gpatcher.patches import ppr_scores, push_patches, top_recall
+from gpatcher.datasets.synthetic import rmat
+from gpatcher.graph.graph import Graph
+from gpatcher.patches.ppr import ppr_scores, push_patches, top_recall
 
 SIZE, C, EPS = 32, 0.5, 1e-5
 PUSHED, PEER, EXACT = 40_000, 4_000, 64  # nodes sampled for ours, for the peer, for the exact ranking

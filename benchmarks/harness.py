@@ -14,10 +14,11 @@ import numpy as np
 import record
 
 from gpatcher.bench import jobs
-from gpatcher.bench.models import Outcome, train_model
-from gpatcher.bench.plan import load_preset, paper_figures, plan_jobs
-from gpatcher.data.named import NAMED
-from gpatcher.records import versions
+from gpatcher.bench.plan import load_experiment, paper_figures, plan_jobs
+from gpatcher.datasets.registry import NAMED
+from gpatcher.runs import models
+from gpatcher.runs.models import Outcome, train_model
+from gpatcher.runs.records import versions
 
 MODELS = ("mlp", "gcn", "fast", "gpatcher")
 
@@ -36,7 +37,7 @@ def overhead() -> list[dict[str, object]]:
         bare.append(time.perf_counter() - started)
         return outcome
 
-    jobs.train_model = timed
+    models.train_model = timed
     found: list[dict[str, object]] = []
     for dataset, name in (("csbm:n=1000", "dial"), ("texas", "table1")):
         planned, _ = plan_jobs(name, datasets=["phi=-0.5"] if name == "dial" else [dataset], rows=MODELS, splits="0,1")
@@ -69,7 +70,7 @@ def made_records(count: int) -> list[dict[str, object]]:
             "induced",
             "order",
         ):
-            preset, paper = load_preset(name), paper_figures(name)
+            preset, paper = load_experiment(name), paper_figures(name)
             for dataset in preset.datasets:
                 if dataset == "pubmed":
                     continue
@@ -99,7 +100,7 @@ def made_record(
     if name == "response":
         made |= {"mean_response": float(rng.random())}
     if name == "statistics":
-        names = ("node_heterophily", "edge_homophily", "adjusted_homophily", "label_informativeness", "train_twins")
+        names = ("node_heterophily", "edge_homophily", "adjusted_homophily", "label_informativeness", "train_duplicates")
         made |= {"measures": dict.fromkeys(("nodes", "edges", "classes", "features", "isolated"), 100)}
         made["measures"] |= dict.fromkeys(names, 0.5)
     if name == "runtime":

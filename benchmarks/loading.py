@@ -12,9 +12,9 @@ import pyarrow.csv
 import pyarrow.parquet
 import record
 
-from gpatcher.data import read_tables
-from gpatcher.data.synthetic import rmat
-from gpatcher.graph import Graph
+from gpatcher.datasets.synthetic import rmat
+from gpatcher.graph.graph import Graph
+from gpatcher.tables.load import read_tables
 
 LIMIT = 3.0
 NODES, EDGES, FEATURES = 1_000_000, 10_000_000, 16

@@ -14,13 +14,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpatcher.data import load_dataset
-from gpatcher.estimator import GPatcherClassifier
-from gpatcher.features import node_features
-from gpatcher.filters import Adaptive, response
-from gpatcher.model import FixedPatches, GPatcher
-from gpatcher.patches import Patches, push_patches, spectral_patches
-from gpatcher.spectrum import eigenpairs
+from gpatcher.datasets.load import load_dataset
+from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.model.gpatcher import GPatcher
+from gpatcher.model.inputs import node_features
+from gpatcher.patches.base import FixedPatches, Patches
+from gpatcher.patches.ppr import push_patches
+from gpatcher.patches.spectral import spectral_patches
+from gpatcher.spectral.filters import Adaptive, response
+from gpatcher.spectral.spectrum import eigenpairs
 
 EPOCHS = 60
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import record
 
-from gpatcher.data import load_graph
-from gpatcher.estimator import GPatcherClassifier
-from gpatcher.newcomers import Newcomers
+from gpatcher.datasets.load import load_graph
+from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.graph.unseen import UnseenNodes
 
 COUNT, EDGES = 100, 10
 
@@ -29,7 +29,7 @@ def question(n: int) -> dict[str, object]:
     x = rng.normal(size=(COUNT, 32)).astype(np.float32)
 
     def ask() -> np.ndarray:
-        return model.predict_proba_new(Newcomers.join(graph, ends, x))
+        return model.predict_proba_new(UnseenNodes.join(graph, ends, x))
 
     ask()  # compile, and learn the degrees of the graph
     return {"what": f"{COUNT} new nodes, a graph of {n:,}", "ms": 1000 * record.timed(ask, 7), "bound": ""}

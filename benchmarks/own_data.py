@@ -17,8 +17,8 @@ import pyarrow.csv
 import pyarrow.parquet
 import record
 
-from gpatcher.data.synthetic import rmat
-from gpatcher.data.tables import load_tables
+from gpatcher.datasets.synthetic import rmat
+from gpatcher.tables.load import load_tables
 
 RATIO_LIMIT, MEMORY_LIMIT_GB = 2.0, 4.0
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 import record
 
-from gpatcher.data import load_graph
-from gpatcher.data.splits import stratified_split
-from gpatcher.estimator import GPatcherClassifier
-from gpatcher.graph import Graph
-from gpatcher.patches import PairProducts
+from gpatcher.datasets.load import load_graph
+from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.graph.graph import Graph
+from gpatcher.graph.split import stratified_split
+from gpatcher.patches.spectral import PairProducts
 
 K, EPOCHS, SAMPLED = 10, 10, 200
 GIB = 2**30

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import record
 
-from gpatcher.data.ondisk import open_graph, store_tables
+from gpatcher.graph.storage import open_graph
+from gpatcher.tables.store import store_tables
 
 PIECE = 10_000_000
 

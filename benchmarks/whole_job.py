@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 import record
 
-from gpatcher.data.synthetic import rmat
-from gpatcher.estimator import GPatcherClassifier, table_parameters
-from gpatcher.experiment import write_predictions
-from gpatcher.graph import Graph, Split
-from gpatcher.table import write_patches
+from gpatcher.datasets.synthetic import rmat
+from gpatcher.estimator.classifier import GPatcherClassifier, table_parameters
+from gpatcher.graph.graph import Graph
+from gpatcher.graph.split import Split
+from gpatcher.patches.store import write_patches
+from gpatcher.runs.predict import write_predictions
 
 FEATURES, DEGREE, EPOCHS, LABELLED, PATCH = 128, 10, 5, 100_000, 32
 GIB = 2**30

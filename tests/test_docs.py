@@ -14,7 +14,7 @@ import pytest
 
 import gpatcher
 from gpatcher import cli
-from gpatcher.bench.baselines import BASELINES
+from gpatcher.baselines import BASELINES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

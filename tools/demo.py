@@ -18,18 +18,18 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table as RichTable
 
-from gpatcher.bench.baselines.gcn import GCN
-from gpatcher.bench.baselines.mlp import MLP
-from gpatcher.data.synthetic import csbm
-from gpatcher.diagnosis import diagnose
-from gpatcher.estimator import FilterResponse, GPatcherClassifier
-from gpatcher.features import node_features
-from gpatcher.graph import Graph
-from gpatcher.heterophily import heterophily
-from gpatcher.patches import Patches
+from gpatcher.baselines.gcn import GCN
+from gpatcher.baselines.mlp import MLP
+from gpatcher.datasets.synthetic import csbm
+from gpatcher.estimator.classifier import FilterResponse, GPatcherClassifier
+from gpatcher.graph.graph import Graph
+from gpatcher.model.inputs import node_features
+from gpatcher.patches.base import Patches
 from gpatcher.report.diagnosis import write_diagnosis
 from gpatcher.report.page import BLUE, GREY, ORANGE, PURPLE, Figure, Notes, Table, write_page
-from gpatcher.training import TrainConfig, fit
+from gpatcher.spectral.diagnosis import diagnose
+from gpatcher.spectral.heterophily import heterophily
+from gpatcher.training.loop import TrainConfig, fit
 
 DIAL = (-0.9, -0.5, 0.0, 0.5, 0.9)
 SEEDS = (0, 1)

@@ -23,15 +23,15 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from gpatcher.bench.models import train_model
-from gpatcher.data.synthetic import csbm
-from gpatcher.estimator import GPatcherClassifier
-from gpatcher.graph import Graph
-from gpatcher.newcomers import Newcomers
-from gpatcher.presets import PAPER
-from gpatcher.table import write_patches
-from gpatcher.tabular import TableClassifier
-from gpatcher.training import predict_logits
+from gpatcher.datasets.synthetic import csbm
+from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.estimator.tables import TableClassifier
+from gpatcher.graph.graph import Graph
+from gpatcher.graph.unseen import UnseenNodes
+from gpatcher.patches.store import write_patches
+from gpatcher.runs.models import train_model
+from gpatcher.runs.settings import PAPER
+from gpatcher.training.loop import predict_logits
 
 RECORD = Path(__file__).parents[1] / "tests" / "golden.json"
 SHORT = {"epochs": 12, "patch_size": 8}
@@ -85,7 +85,7 @@ def unseen(extractor: str, **parameters: Any) -> Any:
     rng = np.random.default_rng(1)
     ends = np.stack([np.repeat(np.arange(600, 605), 6), rng.choice(600, 30, replace=False)])
     x = rng.normal(size=(5, 30)).astype(whole.x.dtype)
-    return known.decision_function_new(Newcomers.join(whole, ends, x))
+    return known.decision_function_new(UnseenNodes.join(whole, ends, x))
 
 
 def patch_table() -> Any:
@@ -98,7 +98,7 @@ def patch_table() -> Any:
 def baseline(name: str) -> Any:
     data = graph()
     outcome = train_model(name, data, data.splits[0], 0, {"hidden": 16, "epochs": 12, "normalise": "l1"})
-    from gpatcher.features import node_features
+    from gpatcher.model.inputs import node_features
 
     return predict_logits(outcome.model, node_features(data, "l1"), np.arange(data.n)).numpy()
 
@@ -143,7 +143,10 @@ def main() -> None:
         return
     known = json.loads(RECORD.read_text())
     differ = [name for name in known if made.get(name) != known[name]]
-    print(f"{len(known) - len(differ)} of {len(known)} are equal" + (f"; not equal: {', '.join(differ)}" if differ else ""))
+    print(
+        f"{len(known) - len(differ)} of {len(known)} are equal"
+        + (f"; not equal: {', '.join(differ)}" if differ else "")
+    )
     sys.exit(bool(differ))
 
 

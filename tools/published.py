@@ -15,13 +15,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gpatcher.bench.baselines import make_baseline
-from gpatcher.data import load_dataset
-from gpatcher.data.named import NAMED
-from gpatcher.features import node_features
-from gpatcher.graph import Graph, InputWarning, Split
-from gpatcher.records import Record, append_record, config_hash, peak_rss_mb, read_records, summarise, versions
-from gpatcher.training import TrainConfig, fit
+from gpatcher.baselines import make_baseline
+from gpatcher.datasets.load import load_dataset
+from gpatcher.datasets.registry import NAMED
+from gpatcher.errors import InputWarning
+from gpatcher.graph.graph import Graph
+from gpatcher.graph.split import Split
+from gpatcher.model.inputs import node_features
+from gpatcher.runs.records import Record, append_record, config_hash, peak_rss_mb, read_records, summarise, versions
+from gpatcher.training.loop import TrainConfig, fit
 
 RECORDS = Path("results/published.jsonl")
 PAGE = Path("docs/baselines.md")

@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gpatcher.data import load_dataset
-from gpatcher.data.named import canonical_key
-from gpatcher.estimator import GPatcherClassifier
-from gpatcher.experiment import plan_runs
-from gpatcher.graph import Graph, InputWarning, Split
-from gpatcher.presets import MODELS
-from gpatcher.records import append_record, read_records
+from gpatcher.datasets.load import load_dataset
+from gpatcher.datasets.registry import canonical_key
+from gpatcher.errors import InputWarning
+from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.graph.graph import Graph
+from gpatcher.graph.split import Split, plan_runs
+from gpatcher.runs.records import append_record, read_records
+from gpatcher.runs.settings import MODELS
 
 LOG = Path("results/search.jsonl")
 PRESETS = Path("src/gpatcher/presets.json")

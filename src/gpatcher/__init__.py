@@ -1,86 +1,62 @@
 """Node classification on graphs, whether neighbours agree or not.
 
-The names below load their modules on first use, so that ``import gpatcher`` stays quick.
+The public names load their modules on first use, so that ``import gpatcher`` stays quick.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpatcher.data import load_dataset, load_graph, open_graph, read_tables, save_graph, store_tables
-    from gpatcher.diagnosis import Diagnosis, diagnose
-    from gpatcher.estimator import GPatcherClassifier
-    from gpatcher.explain import Explanation
-    from gpatcher.export import export_onnx
-    from gpatcher.graph import Graph, InputError, InputWarning, Split
-    from gpatcher.model import FixedPatches, GPatcher, PatchMixer
-    from gpatcher.newcomers import Newcomers
-    from gpatcher.patches import Patches, SpectralPatches, extract_patches
-    from gpatcher.table import PatchTable, write_patches
-    from gpatcher.tabular import TableClassifier
-    from gpatcher.transforms import AddPatches
+    from gpatcher.datasets.load import load_graph
+    from gpatcher.errors import InputError
+    from gpatcher.estimator.classifier import GPatcherClassifier
+    from gpatcher.estimator.tables import TableClassifier
+    from gpatcher.graph.graph import Graph
+    from gpatcher.graph.split import Split
+    from gpatcher.graph.unseen import UnseenNodes
+    from gpatcher.model.gpatcher import GPatcher
+    from gpatcher.patches.extract import extract_patches
+    from gpatcher.patches.pyg import AddPatches
+    from gpatcher.spectral.diagnosis import diagnose
+    from gpatcher.tables.load import read_tables
 
-_HOME = {
-    "AddPatches": "gpatcher.transforms",
-    "Diagnosis": "gpatcher.diagnosis",
-    "Explanation": "gpatcher.explain",
-    "FixedPatches": "gpatcher.model",
-    "GPatcher": "gpatcher.model",
-    "GPatcherClassifier": "gpatcher.estimator",
-    "Graph": "gpatcher.graph",
-    "InputError": "gpatcher.graph",
-    "InputWarning": "gpatcher.graph",
-    "Newcomers": "gpatcher.newcomers",
-    "PatchMixer": "gpatcher.model",
-    "PatchTable": "gpatcher.table",
-    "Patches": "gpatcher.patches",
-    "SpectralPatches": "gpatcher.patches",
-    "Split": "gpatcher.graph",
-    "TableClassifier": "gpatcher.tabular",
-    "diagnose": "gpatcher.diagnosis",
-    "export_onnx": "gpatcher.export",
-    "extract_patches": "gpatcher.patches",
-    "load_dataset": "gpatcher.data",
-    "load_graph": "gpatcher.data",
-    "open_graph": "gpatcher.data",
-    "read_tables": "gpatcher.data",
-    "save_graph": "gpatcher.data",
-    "store_tables": "gpatcher.data",
-    "write_patches": "gpatcher.table",
+_MODULES = {
+    "AddPatches": "gpatcher.patches.pyg",
+    "GPatcher": "gpatcher.model.gpatcher",
+    "GPatcherClassifier": "gpatcher.estimator.classifier",
+    "Graph": "gpatcher.graph.graph",
+    "InputError": "gpatcher.errors",
+    "Split": "gpatcher.graph.split",
+    "TableClassifier": "gpatcher.estimator.tables",
+    "UnseenNodes": "gpatcher.graph.unseen",
+    "diagnose": "gpatcher.spectral.diagnosis",
+    "extract_patches": "gpatcher.patches.extract",
+    "load_graph": "gpatcher.datasets.load",
+    "read_tables": "gpatcher.tables.load",
 }
 
 __all__ = [
     "AddPatches",
-    "Diagnosis",
-    "Explanation",
-    "FixedPatches",
     "GPatcher",
     "GPatcherClassifier",
     "Graph",
     "InputError",
-    "InputWarning",
-    "Newcomers",
-    "PatchMixer",
-    "PatchTable",
-    "Patches",
-    "SpectralPatches",
     "Split",
     "TableClassifier",
+    "UnseenNodes",
     "diagnose",
-    "export_onnx",
     "extract_patches",
-    "load_dataset",
     "load_graph",
-    "open_graph",
     "read_tables",
-    "save_graph",
-    "store_tables",
-    "write_patches",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'gpatcher' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

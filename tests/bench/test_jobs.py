@@ -9,12 +9,13 @@ from collections import Counter
 
 import pytest
 
-from gpatcher.bench.jobs import Ledger, ProcessEngine, claim, job_engine, pending, perform, run_jobs
+from gpatcher.bench.jobs import Ledger, claim, pending, perform, run_jobs
 from gpatcher.bench.plan import Job, plan_jobs
 from gpatcher.bench.runtime import mixer_seconds
-from gpatcher.data.synthetic import csbm
-from gpatcher.graph import InputError
-from gpatcher.records import read_records
+from gpatcher.datasets.synthetic import csbm
+from gpatcher.errors import InputError
+from gpatcher.runs.records import read_records
+from gpatcher.scale.executors import ProcessEngine, job_engine
 
 SOURCE = "csbm:phi=0.8,n=80,features=6"
 

@@ -10,36 +10,36 @@ from pathlib import Path
 import pytest
 
 import gpatcher
-from gpatcher.bench.models import MODELS, PROTOCOL, settings
 from gpatcher.bench.plan import (
     PAPER_DATASETS,
     TITLES,
     Job,
     chosen,
-    load_preset,
+    experiment_names,
+    load_experiment,
     load_source,
     paper_figures,
     plan_jobs,
-    preset_names,
     read_tuned,
 )
 from gpatcher.bench.tuning import search_space
-from gpatcher.data import load_graph
-from gpatcher.data.named import NAMED
-from gpatcher.graph import InputError
-from gpatcher.records import read_records
+from gpatcher.datasets.load import load_graph
+from gpatcher.datasets.registry import NAMED
+from gpatcher.errors import InputError
+from gpatcher.runs.models import MODELS, PROTOCOL, settings
+from gpatcher.runs.records import read_records
 
 
 def test_there_is_a_preset_for_every_table_and_figure():
     names = "table1 induced extractors order statistics sensitivity response runtime honest dial defaults"
-    assert preset_names() == names.split()
+    assert experiment_names() == names.split()
     with pytest.raises(InputError, match="did you mean table1"):
-        load_preset("tabel1")
+        load_experiment("tabel1")
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", experiment_names())
 def test_every_preset_names_things_that_are_there(name):
-    preset = load_preset(name)
+    preset = load_experiment(name)
     for dataset in preset.datasets if preset.task != "runtime" else ():
         assert dataset in NAMED or load_graph(dataset).splits
     for row in preset.rows.values():

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from gpatcher.bench.statistics import critical_difference, paired_p, rank, sum_up
-from gpatcher.graph import InputError
+from gpatcher.errors import InputError
 
 
 def test_mean_spread_and_interval():

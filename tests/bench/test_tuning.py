@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 import gpatcher.bench.jobs as jobs
-from gpatcher.bench.jobs import ProcessEngine
-from gpatcher.bench.models import Kept, settings
 from gpatcher.bench.plan import read_tuned
 from gpatcher.bench.tuning import (
     Search,
@@ -20,8 +18,10 @@ from gpatcher.bench.tuning import (
     starting_points,
     validate,
 )
-from gpatcher.graph import InputError
-from gpatcher.records import read_records
+from gpatcher.errors import InputError
+from gpatcher.runs.models import Kept, settings
+from gpatcher.runs.records import read_records
+from gpatcher.scale.executors import ProcessEngine
 
 pytest.importorskip("optuna")
 SOURCE = "csbm:phi=0.7,n=70,features=6"
@@ -30,7 +30,7 @@ SOURCE = "csbm:phi=0.7,n=70,features=6"
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """A few epochs for every model."""
-    monkeypatch.setattr("gpatcher.bench.tuning.train_model", quick_training)
+    monkeypatch.setattr("gpatcher.runs.models.train_model", quick_training)
 
 
 def quick_training(name, graph, split, seed, config, **more):
@@ -78,7 +78,7 @@ def test_test_labels_do_not_count(monkeypatch):
     plain = validate(search(splits="0"), {}, None, Kept())
     y = graph.y.copy()
     y[graph.splits[0].test] = 0
-    monkeypatch.setattr("gpatcher.bench.tuning.load_kept", lambda *_: replace(graph, y=y))
+    monkeypatch.setattr("gpatcher.bench.jobs.load_kept", lambda *_: replace(graph, y=y))
     assert validate(search(splits="0"), {}, None, Kept()) == plain
 
 
@@ -104,7 +104,7 @@ def test_a_failed_trial_counts_and_is_told(tmp_path, monkeypatch):
     def fail(*args, **more):
         raise InputError("the loss is not finite")
 
-    monkeypatch.setattr("gpatcher.bench.tuning.train_model", fail)
+    monkeypatch.setattr("gpatcher.runs.models.train_model", fail)
     assert "all 6 trials failed: InputError: the loss is not finite" in run_search(search(trials=6), tmp_path, None)
     assert best_of(tmp_path) == {}
 
@@ -127,7 +127,7 @@ def test_the_same_budget_for_every_model(tmp_path):
 def test_a_repeated_configuration_is_not_trained_again(tmp_path, monkeypatch):
     monkeypatch.setattr("gpatcher.bench.tuning.search_space", lambda *_: {"lr": [0.005, 0.01]})
     count = []
-    monkeypatch.setattr("gpatcher.bench.tuning.train_model", lambda *a, **k: count.append(a) or quick_training(*a, **k))
+    monkeypatch.setattr("gpatcher.runs.models.train_model", lambda *a, **k: count.append(a) or quick_training(*a, **k))
     run_search(search(splits="0", trials=6), tmp_path, None)
     assert len(count) <= 2
     log = read_records(tmp_path / "trials.jsonl")

@@ -8,11 +8,11 @@ import sys
 import numpy as np
 import pytest
 
-from gpatcher.bench.board import NOT_RUN, Board, Runs, compare, read_bench, verdict
-from gpatcher.bench.plan import load_preset
-from gpatcher.graph import InputError
+from gpatcher.bench.leaderboard import NOT_RUN, Board, Runs, compare, read_bench, verdict
+from gpatcher.bench.plan import load_experiment
+from gpatcher.errors import InputError
 from gpatcher.report.bench import write_bench
-from gpatcher.report.plain import csv_text, latex, markdown
+from gpatcher.report.text_tables import csv_text, latex, markdown
 
 
 def record(preset, dataset, row, split, test, **more):
@@ -69,10 +69,12 @@ def table1(base=BASE, datasets=("texas", "chameleon", "cora")):
 def everything(tmp_path):
     """Some records of every preset."""
     records = table1()
-    records += [record("dial", d, row, k, 0.8) for d in load_preset("dial").datasets for row in BASE for k in (0, 1)]
+    records += [
+        record("dial", d, row, k, 0.8) for d in load_experiment("dial").datasets for row in BASE for k in (0, 1)
+    ]
     records += [
         record("sensitivity", "texas", row, k, 0.8 + k / 50, model="gpatcher")
-        for row in load_preset("sensitivity").rows
+        for row in load_experiment("sensitivity").rows
         for k in (0, 1)
     ]
     records += [record("response", d, "gpatcher", 0, 0.8, mean_response=0.3) for d in ("texas", "cora")]
@@ -82,7 +84,7 @@ def everything(tmp_path):
         for p in (8, 64)
     ]
     names = ("node_heterophily", "edge_homophily", "adjusted_homophily", "label_informativeness")
-    measures = {"nodes": 183, "edges": 295, "classes": 5, "features": 1703, "train_twins": None}
+    measures = {"nodes": 183, "edges": 295, "classes": 5, "features": 1703, "train_duplicates": None}
     records.append(
         record("statistics", "texas", "measures", 0, None, measures={**measures, **dict.fromkeys(names, 0.913)})
     )
@@ -143,7 +145,7 @@ def test_the_verdict_is_plain():
         for r in table1(base):
             r["tuned"] = tuned.get(r["dataset"]) if (r["row"], r["dataset"]) != ("gcn", "cora") else None
             runs.setdefault((r["row"], r["dataset"]), []).append(r)
-        return Board("table1", load_preset("table1"), {k: Runs(v, 0) for k, v in runs.items()}, [])
+        return Board("table1", load_experiment("table1"), {k: Runs(v, 0) for k, v in runs.items()}, [])
 
     first = " ".join(verdict([board(BASE)]))
     assert "GPatcher is first, mean rank 1.00 of 4 models over 3 data sets" in first
@@ -237,7 +239,7 @@ def test_the_report_never_loads_torch(everything, tmp_path):
     import subprocess
 
     code = (
-        "import sys; from pathlib import Path; from gpatcher.bench.board import read_bench\n"
+        "import sys; from pathlib import Path; from gpatcher.bench.leaderboard import read_bench\n"
         "from gpatcher.report.bench import write_bench\n"
         "write_bench(read_bench(Path(sys.argv[1])), sys.argv[2]); sys.exit('torch' in sys.modules)"
     )

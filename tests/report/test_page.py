@@ -1,11 +1,12 @@
 import pytest
 
-from gpatcher.data import load_dataset
-from gpatcher.data.synthetic import csbm, rmat
-from gpatcher.diagnosis import diagnose
-from gpatcher.graph import Graph, InputError
+from gpatcher.datasets.load import load_dataset
+from gpatcher.datasets.synthetic import csbm, rmat
+from gpatcher.errors import InputError
+from gpatcher.graph.graph import Graph
 from gpatcher.report.diagnosis import write_diagnosis
 from gpatcher.report.page import Notes, write_page
+from gpatcher.spectral.diagnosis import diagnose
 
 PLOTS = [
     "Heterophily of the nodes",

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpatcher.data.synthetic import csbm
-from gpatcher.estimator import GPatcherClassifier
-from gpatcher.experiment import write_report
-from gpatcher.report.explain import write_explanation
+from gpatcher.datasets.synthetic import csbm
+from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.report.explanation import write_explanation
 from gpatcher.report.run import in_short, write_run
-from gpatcher.review import review
+from gpatcher.runs.evaluation import evaluate
+from gpatcher.runs.run import write_report
 
 QUICK = {"extractor": "heterophily-aware", "patch_size": 6, "hidden": 8, "mixer_hidden": 4, "epochs": 20, "filters": 4}
 
@@ -112,7 +112,7 @@ def test_the_page_is_whole(open_page, path):
 
 
 def test_the_words_are_the_figures(graph, fitted):
-    found = review(fitted, graph)
+    found = evaluate(fitted, graph)
     text = " ".join(in_short(found))
     assert f"Accuracy {found.accuracy:.1%} on {len(fitted.split_.test)} test nodes" in text
     assert f"T = {fitted.calibration_.temperature:.2f}" in text
@@ -131,7 +131,7 @@ def test_what_is_left_out_is_said(graph, fitted, tmp_path):
 
 def test_names_cannot_leave_the_data(graph, fitted, tmp_path):
     bad = replace(graph, node_ids=np.array([f"</script><i>{v}" for v in range(graph.n)]))
-    text = write_run(review(copy.copy(fitted), bad), tmp_path / "r.html").read_text()
+    text = write_run(evaluate(copy.copy(fitted), bad), tmp_path / "r.html").read_text()
     assert "</script><i>" not in text
     data = re.search(r'id="explorer-data">(.*?)</script>', text, re.DOTALL).group(1)
     assert json.loads(data)[0]["id"].startswith("</script><i>")

@@ -10,42 +10,39 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from multiprocessing import get_context, parent_process
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
 
-from gpatcher.bench.models import Kept, mean_response, train_model
 from gpatcher.bench.plan import Job, load_source
 from gpatcher.bench.runtime import mixer_seconds
-from gpatcher.data.named import NAMED, canonical_key
-from gpatcher.diagnosis import diagnose
-from gpatcher.engine import Engine, make_engine
-from gpatcher.graph import Graph, InputError, InputWarning
-from gpatcher.heterophily import heterophily
-from gpatcher.patches import graph_spectrum
-from gpatcher.records import Record, append_record, config_hash, peak_rss_mb, read_records, versions
+from gpatcher.datasets.registry import NAMED, canonical_key
+from gpatcher.errors import InputWarning
+from gpatcher.graph.graph import Graph
+from gpatcher.runs.models import Kept, mean_response, train_model
+from gpatcher.runs.records import Record, append_record, config_hash, peak_rss_mb, read_records, versions
+from gpatcher.scale.executors import Engine, ProcessEngine
+from gpatcher.spectral.diagnosis import diagnose
+from gpatcher.spectral.heterophily import heterophily
+from gpatcher.spectral.spectrum import graph_spectrum
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
 MEASURES = (
     *("nodes", "edges", "classes", "features", "isolated", "node_heterophily", "edge_homophily"),
-    *("adjusted_homophily", "label_informativeness", "train_twins"),
+    *("adjusted_homophily", "label_informativeness", "train_duplicates"),
 )
-
-# ------------------------------------------------------------------------------------- records and claims
 
 
 class Ledger:
@@ -109,9 +106,6 @@ def claim(folder: Path, key: str) -> Iterator[bool]:
         yield True
     finally:
         fcntl.lockf(handle, fcntl.LOCK_UN, 1, place)
-
-
-# --------------------------------------------------------------------------------------------- what jobs do
 
 
 @lru_cache(maxsize=1)
@@ -231,65 +225,6 @@ def peak_mb() -> float:
             if line.startswith("VmHWM"):
                 return round(int(line.split()[1]) / 1024, 1)
     return peak_rss_mb()
-
-
-# --------------------------------------------------------------------------------------------------- mapping
-
-
-class ProcessEngine:
-    """Processes of this machine, with the interface of `gpatcher.engine.Engine`; one works in this very process."""
-
-    def __init__(self, processes: int = 1) -> None:
-        if processes < 1:
-            raise InputError(f"jobs must be at least 1, got {processes}")
-        self.processes = processes
-
-    def map(
-        self, function: Callable[..., Result], items: Iterable[Item], shared: Sequence[Any] = ()
-    ) -> Iterator[tuple[Item, Result]]:
-        """Yield (item, function(item, *shared)) as they end; items are taken as processes become free."""
-        if self.processes == 1:
-            for item in items:
-                yield item, function(item, *shared)
-            return
-        pool = ProcessPoolExecutor(self.processes, mp_context=get_context("spawn"), initializer=_watch_parent)
-        waiting: dict[Future[Result], Item] = {}
-        try:
-            for item in items:
-                waiting[pool.submit(function, item, *shared)] = item
-                if len(waiting) > self.processes:  # one ahead, so that none waits for the next
-                    yield from _ended(waiting)
-            while waiting:
-                yield from _ended(waiting)
-        except BrokenProcessPool:
-            raise InputError(
-                "a process of the run was killed, perhaps for want of memory; what had ended is on record: "
-                "run the same command again, with a smaller --jobs"
-            ) from None
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _ended(waiting: dict[Future[Result], Item]) -> Iterator[tuple[Item, Result]]:
-    for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-        yield waiting.pop(future), future.result()
-
-
-def _watch_parent() -> None:
-    """End this process when the run that started it is killed."""
-    parent = parent_process()
-    if parent is not None:
-
-        def watch() -> None:
-            parent.join()
-            os._exit(1)
-
-        threading.Thread(target=watch, daemon=True).start()
-
-
-def job_engine(name: str, processes: int, address: str | None = None) -> Engine:
-    """Return the engine by its name: processes of this machine, or a Ray cluster at an address."""
-    return ProcessEngine(processes) if name == "local" and address is None else make_engine(name, None, address)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """What is to be run: presets (one per table or figure), their rows, and the jobs they ask for.
 
-A new data set: an entry in `gpatcher.data.named.NAMED`, then its key in a preset's ``datasets``.
-A new preset: one file in `gpatcher.bench.presets` with a `Preset` called ``PRESET``; its name is the file's.
-A new model: one file in `gpatcher.bench.baselines`; its name is the file's.
+A new data set: an entry in `gpatcher.datasets.registry.NAMED`, then its key in a preset's ``datasets``.
+A new preset: one file in `gpatcher.bench.experiments` with a `Preset` called ``PRESET``; its name is the file's.
+A new model: one file in `gpatcher.baselines`; its name is the file's.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpatcher.graph import InputError
+from gpatcher.errors import InputError
 
 if TYPE_CHECKING:
-    from gpatcher.graph import Graph
+    from gpatcher.graph.graph import Graph
 
 Cells = dict[str, dict[str, list[float]]]  # row → data set → mean and standard deviation, %
 Tuned = dict[str, dict[str, dict[str, Any]]]  # data set → model → {"config", "trials", ...}
-
 PAPER_DATASETS = ("texas", "cornell", "wisconsin", "chameleon", "squirrel", "actor", "cora", "citeseer", "pubmed")
+
+
 _PAPER_TITLES = {
     "mlp": "MLP",
     "gcn": "GCN",
@@ -44,11 +45,11 @@ _PAPER_TITLES = {
 
 
 def baseline_names() -> list[str]:
-    """Return the names of all baselines, those of the paper first: the files of `gpatcher.bench.baselines`.
+    """Return the names of all baselines, those of the paper first: the files of `gpatcher.baselines`.
 
     Nothing is imported, so that a report needs no torch.
     """
-    folder = find_spec("gpatcher.bench.baselines")
+    folder = find_spec("gpatcher.baselines")
     places = [] if folder is None else folder.submodule_search_locations
     found = [module.name for module in pkgutil.iter_modules(places) if module.name != "base"]
     return [*_PAPER_TITLES, *(name for name in found if name not in _PAPER_TITLES)]
@@ -65,7 +66,7 @@ class Row:
 
     Parameters
     ----------
-    model : a name of `gpatcher.bench.models.MODELS`
+    model : a name of `gpatcher.runs.models.MODELS`
     options : parameters that replace those of its settings
     base : where its settings come from: None for tuned or shipped ones, ``paper`` for the paper's plain reading
     """
@@ -76,13 +77,13 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Preset:
+class Experiment:
     """A table or a figure: what is run for it, and the paper's own figures where it has them.
 
     Parameters
     ----------
     title, about : for people; ``about`` is one sentence
-    datasets : keys of `gpatcher.data.named.NAMED` or generators such as ``csbm:phi=0.5``, of which each split draws
+    datasets : keys of `gpatcher.datasets.registry.NAMED` or generators such as ``csbm:phi=0.5``, of which each split draws
         another graph
     rows : rows of the table by their names
     splits : "all", or numbers such as "0,1,2"
@@ -123,26 +124,23 @@ class Job:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-# ------------------------------------------------------------------------------------------------ presets
-
-
-def preset_names() -> list[str]:
+def experiment_names() -> list[str]:
     """Return the names of all presets, those of the paper first."""
-    import gpatcher.bench.presets as folder
+    import gpatcher.bench.experiments as folder
 
     found = [module.name for module in pkgutil.iter_modules(folder.__path__)]
     first = [name for name in folder.ORDER if name in found]
     return first + [name for name in found if name not in first]
 
 
-def load_preset(name: str) -> Preset:
+def load_experiment(name: str) -> Experiment:
     """Return a preset by its name."""
-    names = preset_names()
+    names = experiment_names()
     if name not in names:
         close = difflib.get_close_matches(name, names)
         meant = f"did you mean {' or '.join(close)}? There" if close else "there"
         raise InputError(f"there is no preset {name!r}; {meant} are {', '.join(names)}")
-    preset: Preset = import_module(f"gpatcher.bench.presets.{name}").PRESET
+    preset: Experiment = import_module(f"gpatcher.bench.experiments.{name}").PRESET
     return preset
 
 
@@ -171,9 +169,6 @@ def read_tuned(path: Path | None = None) -> Tuned:
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise InputError(f"{path} is no file of tuned configurations ({error}); 'gpatcher tune' writes one") from None
     return found
-
-
-# --------------------------------------------------------------------------------------------------- jobs
 
 
 def chosen(wanted: Sequence[str] | None, there: Sequence[str], what: str) -> list[str]:
@@ -205,7 +200,7 @@ def dataset_title(dataset: str) -> str:
     >>> dataset_title("chameleon-filtered"), dataset_title("csbm:phi=-0.9,n=1000"), dataset_title("n=100")
     ('Chameleon-filtered', 'φ = -0.9', 'n = 100')
     """
-    from gpatcher.data.named import NAMED
+    from gpatcher.datasets.registry import NAMED
 
     if dataset in NAMED:
         return NAMED[dataset].name
@@ -226,14 +221,14 @@ def row_title(row: str) -> str:
 
 def is_generated(dataset: str) -> bool:
     """Return whether this is a generator of which each split draws another graph."""
-    from gpatcher.data.synthetic import GENERATORS
+    from gpatcher.datasets.synthetic import GENERATORS
 
     return dataset.partition(":")[0] in GENERATORS and "seed=" not in dataset
 
 
 def load_source(dataset: str, split: int, root: Path | None) -> Graph:
     """Load the graph of a job; of a generator, the graph drawn for this split."""
-    from gpatcher.data import load_graph
+    from gpatcher.datasets.load import load_graph
 
     if is_generated(dataset):
         return load_graph(f"{dataset}{',' if ':' in dataset else ':'}seed={split}", root)
@@ -254,10 +249,10 @@ def plan_jobs(
 
     A data set that was asked for by name and cannot be had is an error.
     """
-    from gpatcher.bench.models import settings
-    from gpatcher.data.splits import plan_runs
+    from gpatcher.graph.split import plan_runs
+    from gpatcher.runs.models import settings
 
-    preset = load_preset(name)
+    preset = load_experiment(name)
     picked_rows = chosen(rows, list(preset.rows), "model")
     jobs: list[Job] = []
     notes: list[str] = []

@@ -7,7 +7,7 @@ import time
 
 import torch
 
-from gpatcher.model import PatchMixer
+from gpatcher.model.mixer import PatchMixer
 
 _BATCH = 4096  # patches at a time, as in prediction
 

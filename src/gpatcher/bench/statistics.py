@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from gpatcher.arrays import FloatArray
 from gpatcher.bench.plan import dataset_title, row_title
-from gpatcher.graph import FloatArray, InputError, counted
+from gpatcher.errors import InputError, counted
 
 _DRAWS = 2000
 

@@ -19,25 +19,28 @@ from typing import Any
 import numpy as np
 import torch
 
-from gpatcher.bench.baselines import BASELINES, SEARCH
+from gpatcher.baselines import BASELINES, SEARCH
 from gpatcher.bench.jobs import claim, load_kept
-from gpatcher.bench.models import MODELS, PROTOCOL, Kept, full_config, train_model
-from gpatcher.bench.plan import TITLES, Tuned, chosen, is_generated, load_preset, load_source, preset_names
-from gpatcher.data.named import NAMED
-from gpatcher.data.splits import plan_runs
-from gpatcher.engine import Engine
-from gpatcher.graph import InputError, InputWarning, Split
-from gpatcher.presets import MODELS as PATCHERS
-from gpatcher.records import append_record, config_hash, read_records, versions
+from gpatcher.bench.plan import TITLES, Tuned, chosen, experiment_names, is_generated, load_experiment, load_source
+from gpatcher.datasets.registry import NAMED
+from gpatcher.errors import InputError, InputWarning
+from gpatcher.graph.split import Split, plan_runs
+from gpatcher.runs.models import MODELS, PROTOCOL, Kept, full_config, train_model
+from gpatcher.runs.records import append_record, config_hash, read_records, versions
+from gpatcher.runs.settings import MODELS as PATCHERS
+from gpatcher.scale.executors import Engine
 
 Space = dict[str, list[Any]]  # parameter → values to try
-
 _LR = [0.005, 0.01, 0.008, 0.003, 0.001]
+
+
 _TRAINING: Space = {
     "lr": [0.005, 0.01, 0.003, 0.001],
     "weight_decay": [5e-4, 5e-5, 2e-3, 5e-3, 1e-2],
     "normalise": ["none", "l1", "l2"],
 }
+
+
 _PATCHER: Space = {
     **_TRAINING,
     "hidden": [64, 128, 256],
@@ -57,14 +60,20 @@ _PATCHER: Space = {
     "head_layers": [1, 2],
     "average": [0.0, 0.95],
 }
+
+
 # What is tried before the sampler has a say, within the budget: the defaults, then settings that differ by kind of
 # graph (features or edges tell, few or many labels). The list for GPatcher is that of tools/search.py: with few labels
 # the filter hardly learns.
 _LEAN = {"paths": "ego,mean"}
+
+
 _FEW = {"normalise": "l1", "self_loops": True, "c": 0.9, "lr": 0.01, "ego_gate": 0.1, "mean_ego": True, **_LEAN}
 _FEW |= {"filter_lr": 0.003}
 _MANY = {"normalise": "l2", "structure": True, "weight_decay": 2e-3}
 _NOISY = {"weight_decay": 5e-3, "input_dropout": 0.2, "head_layers": 2, "average": 0.95, **_LEAN}
+
+
 _PATCHER_STARTS: list[dict[str, Any]] = [
     {},
     {**_FEW, "patch_size": 64},
@@ -75,6 +84,8 @@ _PATCHER_STARTS: list[dict[str, Any]] = [
     {**_NOISY, "hidden": 256, "patch_size": 8, "normalise": "l2", "mass": True, "input_dropout": 0.0}
     | {"weight_decay": 2e-3},
 ]
+
+
 _STARTS: list[dict[str, Any]] = [
     {},
     {"lr": 0.01, "normalise": "l1"},
@@ -147,13 +158,13 @@ def plan_searches(
     if "/" in target:
         model, _, dataset = target.partition("/")
         every_model, every_dataset = (model,), (dataset.lower(),)
-    elif target in preset_names():
-        preset = load_preset(target)
+    elif target in experiment_names():
+        preset = load_experiment(target)
         every_model = tuple(dict.fromkeys(row.model for row in preset.rows.values() if row.model in TITLES))
         every_dataset = preset.datasets
     else:
         raise InputError(
-            f"{target!r} is neither MODEL/DATASET, such as gcn/texas, nor a preset: {', '.join(preset_names())}"
+            f"{target!r} is neither MODEL/DATASET, such as gcn/texas, nor a preset: {', '.join(experiment_names())}"
         )
     picked = chosen(models, every_model, "model")
     for model in picked:

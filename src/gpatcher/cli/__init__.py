@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from gpatcher.cli import bench, explain, explore, patches, train
+from gpatcher.cli import bench, explain, inspect, storage, train
 
 app = typer.Typer(
     name="gpatcher",
@@ -31,8 +31,8 @@ def main() -> None:
         typer.echo("stopped", err=True)
         sys.exit(130)
     except ValueError as error:
-        # gpatcher.graph is loaded by then if the error is one of its own; anything else is ours to show in full
-        module = sys.modules.get("gpatcher.graph")
+        # gpatcher.graph.graph is loaded by then if the error is one of its own; anything else is ours to show in full
+        module = sys.modules.get("gpatcher.graph.graph")
         if module is None or not isinstance(error, module.InputError):
             raise
         typer.echo(f"error: {error}", err=True)
@@ -63,10 +63,10 @@ def _top(
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (
-    explore.datasets,
-    explore.diagnose,
-    patches.store,
-    patches.patches,
+    inspect.datasets,
+    inspect.diagnose,
+    storage.store,
+    storage.patches,
     train.fit,
     train.predict,
     explain.explain,

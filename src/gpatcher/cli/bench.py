@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpatcher.cli.common import Root, console, stoppable, warnings_as_notes
+from gpatcher.report import text_tables
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -47,24 +48,25 @@ def bench(
     root: Root = None,
 ) -> None:
     """Rerun a table or figure of the paper. What is on record is not run again, so a killed run just goes on."""
-    from gpatcher.bench.plan import load_preset, plan_jobs, preset_names, read_tuned
-    from gpatcher.graph import InputError
+    from gpatcher.bench.plan import experiment_names, load_experiment, plan_jobs, read_tuned
+    from gpatcher.errors import InputError
 
     screen = console()
     if listing:
         from rich.table import Table
 
         table = Table("preset", "what it shows", "data sets", "rows", header_style="bold")
-        for name in preset_names():
-            about = load_preset(name)
+        for name in experiment_names():
+            about = load_experiment(name)
             table.add_row(name, about.title, str(len(about.datasets)), str(len(about.rows)))
         screen.print(table)
         return
     if preset is None:
         raise InputError("name a preset, e.g. 'gpatcher bench table1'; 'gpatcher bench --list' shows them")
     folder = out or Path("results", "bench", preset)
-    load_preset(preset)  # a wrong name is told before anything is loaded
-    from gpatcher.bench.jobs import job_engine, pending, run_jobs
+    load_experiment(preset)  # a wrong name is told before anything is loaded
+    from gpatcher.bench.jobs import pending, run_jobs
+    from gpatcher.scale.executors import job_engine
 
     mapping = job_engine(engine, jobs, ray_address)
 
@@ -160,7 +162,7 @@ class Board:
 
     def summary(self, folder: Path) -> str:
         """Say in a sentence how the run went, and what to do next."""
-        from gpatcher.graph import counted
+        from gpatcher.errors import counted
 
         counts = self.counts
         text = f"{counted(counts['ran'], 'job')} ran, {self.before + counts['known']} were on record before"
@@ -194,8 +196,8 @@ def tune(
     """Choose configurations on validation data, with the same number of trials for every model. Resumes by itself."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from gpatcher.bench.jobs import job_engine
     from gpatcher.bench.tuning import plan_searches, run_searches
+    from gpatcher.scale.executors import job_engine
 
     screen = console()
     mapping = job_engine(engine, jobs, ray_address)
@@ -230,14 +232,13 @@ def report(
     latex: Annotated[Path | None, typer.Option(help="Also the tables in LaTeX.")] = None,
 ) -> None:
     """Make one page of tables, tests and plots from the records alone."""
-    from gpatcher.bench.board import read_bench, verdict
-    from gpatcher.report import plain
+    from gpatcher.bench.leaderboard import read_bench, verdict
     from gpatcher.report.bench import write_bench
 
     boards = read_bench(folder)
     write_bench(boards, out)
     written = [out]
-    for path, make in ((markdown, plain.markdown), (csv, plain.csv_text), (latex, plain.latex)):
+    for path, make in ((markdown, text_tables.markdown), (csv, text_tables.csv_text), (latex, text_tables.latex)):
         if path is not None:
             path.write_text(make(boards))
             written.append(path)

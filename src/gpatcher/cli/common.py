@@ -15,10 +15,10 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gpatcher.data.tables import Tables
-    from gpatcher.estimator import GPatcherClassifier
-    from gpatcher.graph import Graph
-    from gpatcher.newcomers import Newcomers
+    from gpatcher.estimator.classifier import GPatcherClassifier
+    from gpatcher.graph.graph import Graph
+    from gpatcher.graph.unseen import UnseenNodes
+    from gpatcher.tables.load import Tables
 
 SOURCE_HELP = (
     "A data set ('gpatcher datasets' lists them), a generator: csbm:phi=-0.5,n=5000, board, colouring, "
@@ -79,7 +79,7 @@ def takes_graph(command: Callable[..., None]) -> Callable[..., None]:
 @contextmanager
 def warnings_as_notes() -> Iterator[None]:
     """Show the warnings about the input as plain lines on stderr, each once."""
-    from gpatcher.graph import InputWarning
+    from gpatcher.errors import InputWarning
 
     told: set[str] = set()
     with warnings.catch_warnings():
@@ -131,7 +131,7 @@ def graph_origin(
     on_missing_id: OnMissingId = "error",
 ) -> dict[str, Any]:
     """Say where a graph comes from, in a form that a saved model can keep."""
-    from gpatcher.graph import InputError
+    from gpatcher.errors import InputError
 
     if source is not None and (nodes is not None or edges is not None):
         raise InputError(f"give either the source {source!r} or tables with --nodes and --edges, not both")
@@ -179,7 +179,7 @@ def _listed(text: str) -> list[str]:
 
 
 def _pair(text: str) -> tuple[str, str]:
-    from gpatcher.graph import InputError
+    from gpatcher.errors import InputError
 
     column, equals, kind = text.rpartition("=")
     if not equals:
@@ -188,14 +188,14 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _is_name(source: str) -> bool:
-    from gpatcher.data.named import NAMED, canonical_key
+    from gpatcher.datasets.registry import NAMED, canonical_key
 
     return canonical_key(source) in NAMED
 
 
 def load_origin(origin: dict[str, Any], root: Path | None) -> Graph:
     """Load the graph; what is to be known about the input becomes notes."""
-    from gpatcher.data import load_graph
+    from gpatcher.datasets.load import load_graph
 
     with warnings_as_notes():
         if origin.get("name") is not None:
@@ -205,29 +205,29 @@ def load_origin(origin: dict[str, Any], root: Path | None) -> Graph:
 
 def load_origin_tables(origin: dict[str, Any], seed: int | None = None) -> Tables:
     """Load the tables; with a seed, the labelled nodes are split too."""
-    from gpatcher.data.tables import load_tables
+    from gpatcher.tables.load import load_tables
 
     with warnings_as_notes():
         tables = load_tables(**origin)
         return tables if seed is None else tables.with_split(seed=seed)
 
 
-def read_newcomers(graph: Graph, nodes: Path, edges: Path, folder: Path, origin: dict[str, Any]) -> Newcomers:
+def read_newcomers(graph: Graph, nodes: Path, edges: Path, folder: Path, origin: dict[str, Any]) -> UnseenNodes:
     """Read tables of new nodes and their edges, in the columns that the graph was read from."""
-    from gpatcher.data.tables import read_new_tables
-    from gpatcher.newcomers import Newcomers
-    from gpatcher.tabular import open_tables
+    from gpatcher.estimator.tables import open_tables
+    from gpatcher.graph.unseen import UnseenNodes
+    from gpatcher.tables.unseen import read_new_tables
 
     kept = open_tables(folder)
     ids, x, ends, weights = read_new_tables(graph, nodes, edges, None if kept is None else kept[1], origin)
-    return Newcomers.join(graph, ends, x, len(ids), weights=weights, node_ids=ids)
+    return UnseenNodes.join(graph, ends, x, len(ids), weights=weights, node_ids=ids)
 
 
 def run_graph(folder: Path, root: Path | None) -> tuple[Graph, dict[str, Any]]:
     """Load the graph that a saved model was trained on; return it and where it came from."""
-    from gpatcher.estimator import read_about
-    from gpatcher.graph import InputError
-    from gpatcher.tabular import open_tables
+    from gpatcher.errors import InputError
+    from gpatcher.estimator.persistence import read_about
+    from gpatcher.estimator.tables import open_tables
 
     about = read_about(folder)
     if not about.get("source"):
@@ -239,7 +239,7 @@ def run_graph(folder: Path, root: Path | None) -> tuple[Graph, dict[str, Any]]:
 
 def load_run(folder: Path, root: Path | None, patches: Path | None = None) -> tuple[GPatcherClassifier, Graph]:
     """Load the model that `gpatcher fit` left in a folder, and the graph it was trained on."""
-    from gpatcher.estimator import GPatcherClassifier
+    from gpatcher.estimator.classifier import GPatcherClassifier
 
     graph, _ = run_graph(folder, root)
     return GPatcherClassifier.load(folder, graph, patches), graph

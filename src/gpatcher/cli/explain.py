@@ -19,12 +19,12 @@ def explain(
     root: Root = None,
 ) -> None:
     """Tell why a node was given its class: its patch in order, and what each member adds to the decision."""
-    from gpatcher.explain import find_node
+    from gpatcher.trust.explain import find_node
 
     classifier, graph = load_run(folder, root)
     found = classifier.explain(find_node(graph, node))
     if out is not None:
-        from gpatcher.report.explain import write_explanation
+        from gpatcher.report.explanation import write_explanation
 
         write_explanation(found, out)
     if as_json:
@@ -33,7 +33,7 @@ def explain(
 
     from rich.table import Table
 
-    from gpatcher.report.explain import COLUMNS, member_rows, sentences
+    from gpatcher.report.explanation import COLUMNS, member_rows, sentences
 
     screen = console()
     table = Table(*COLUMNS, title=f"Node {found.id}", title_justify="left", header_style="bold")
@@ -52,7 +52,7 @@ def export(
     root: Root = None,
 ) -> None:
     """Write the trained model as ONNX and check with onnxruntime that its outputs agree."""
-    from gpatcher.export import export_onnx
+    from gpatcher.estimator.onnx import export_onnx
 
     classifier, _ = load_run(folder, root)
     largest = export_onnx(classifier, out)

@@ -25,8 +25,8 @@ from gpatcher.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from gpatcher.data.tables import Tables
-    from gpatcher.engine import RayEngine
+    from gpatcher.scale.executors import RayEngine
+    from gpatcher.tables.load import Tables
 
 
 @takes_graph
@@ -108,10 +108,10 @@ def fit(
     root: Root = None,
 ) -> None:
     """Train, score and save: records.jsonl, a model and a page that shows how far to trust it."""
-    from gpatcher.experiment import run_splits
-    from gpatcher.graph import InputError
-    from gpatcher.presets import parameters
-    from gpatcher.tabular import keep_tables
+    from gpatcher.errors import InputError
+    from gpatcher.estimator.tables import keep_tables
+    from gpatcher.runs.run import run_splits
+    from gpatcher.runs.settings import parameters
 
     cluster = _cluster(engine, ray_address, workers, patches)
     given = {
@@ -133,8 +133,8 @@ def fit(
     given = {k: v for k, v in given.items() if v is not None}
     chosen = parameters(model, origin.get("name", ""), preset) | given
     if patches is not None:
-        from gpatcher.estimator import table_parameters
-        from gpatcher.table import PatchTable
+        from gpatcher.estimator.classifier import table_parameters
+        from gpatcher.patches.store import PatchTable
 
         made = table_parameters(PatchTable.open(patches))
         for name, value in made.items():
@@ -158,7 +158,7 @@ def fit(
         tables = load_origin_tables(origin, seed)
         graph = tables.graph
         if graph.x is None and not structure:
-            from gpatcher.features import with_structure
+            from gpatcher.model.inputs import with_structure
 
             graph = with_structure(graph)
         keep = partial(keep_tables, replace(tables, graph=graph), out)
@@ -201,8 +201,8 @@ def fit(
 
     from rich.table import Table
 
-    from gpatcher.graph import counted
-    from gpatcher.records import summarise
+    from gpatcher.errors import counted
+    from gpatcher.runs.records import summarise
 
     table = Table("split", "seed", "validation", "test", "epochs", "seconds", title=f"{model} on {graph.name}")
     for record in done:
@@ -226,7 +226,7 @@ def _about_tables(tables: Tables) -> Iterator[str]:
     """Say what was read and how it is used."""
     from collections import Counter
 
-    from gpatcher.graph import counted
+    from gpatcher.errors import counted
 
     graph, encoder = tables.graph, tables.encoder
     known = int((graph.labels() >= 0).sum())
@@ -247,8 +247,8 @@ def _about_tables(tables: Tables) -> Iterator[str]:
 
 def _cluster(engine: str, address: str | None, workers: int | None, patches: Path | None) -> RayEngine | None:
     """Return the cluster to train on, None for this machine; what makes no sense together is refused."""
-    from gpatcher.engine import RayEngine, make_engine
-    from gpatcher.graph import InputError
+    from gpatcher.errors import InputError
+    from gpatcher.scale.executors import RayEngine, make_engine
 
     chosen = make_engine(engine, None, address)
     if not isinstance(chosen, RayEngine):
@@ -280,10 +280,10 @@ def predict(
     root: Root = None,
 ) -> None:
     """Write a class and calibrated probabilities for every node of a trained model's graph, or for new nodes."""
-    from gpatcher.data.tables import write_table
-    from gpatcher.estimator import GPatcherClassifier
-    from gpatcher.experiment import conformal_coverage, new_prediction_columns, write_predictions
-    from gpatcher.graph import InputError, counted
+    from gpatcher.errors import InputError, counted
+    from gpatcher.estimator.classifier import GPatcherClassifier
+    from gpatcher.runs.predict import conformal_coverage, new_prediction_columns, write_predictions
+    from gpatcher.tables.write import write_table
 
     if (nodes is None) != (edges is None):
         raise InputError("new nodes need both tables: --nodes with the nodes, --edges with their edges")

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 from plotly.subplots import make_subplots
 
-from gpatcher.bench.board import NOT_RUN, OURS, Board, compare, head, verdict
+from gpatcher.bench.leaderboard import NOT_RUN, OURS, Board, compare, head, verdict
 from gpatcher.bench.plan import dataset_title, row_title
 from gpatcher.bench.statistics import Ranks
 from gpatcher.report.page import BLUE, GREEN, GREY, ORANGE, PURPLE, Figure, Notes, Table, write_page
@@ -208,7 +208,7 @@ def _statistics_parts(board: Board) -> Parts:
         "node_heterophily": "node heterophily",
         "adjusted_homophily": "adjusted homophily",
         "label_informativeness": "label informativeness",
-        "train_twins": "test nodes with a twin in train",
+        "train_duplicates": "test nodes with a twin in train",
     }
     rows = []
     for dataset in board.datasets:
@@ -218,7 +218,7 @@ def _statistics_parts(board: Board) -> Parts:
         for name in names:
             printed = board.paper.get(dataset, {}).get(name)
             paper = "" if printed is None else f"paper {_number(printed)}"
-            ours = NOT_RUN if not measured else _number(measured[name], share=name == "train_twins")
+            ours = NOT_RUN if not measured else _number(measured[name], share=name == "train_duplicates")
             text = Markup("{}").format(ours)
             if paper:
                 differs = measured and abs(measured[name] - printed) > 0.0051

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import plotly.graph_objects as go
 
-from gpatcher.diagnosis import Diagnosis, SpectralDiagnosis
-from gpatcher.graph import IntArray, counted
-from gpatcher.heterophily import Heterophily
+from gpatcher.arrays import IntArray
+from gpatcher.errors import counted
 from gpatcher.report.page import BLUE, ORANGE, Figure, Notes, Part, Table, write_page
+from gpatcher.spectral.diagnosis import Diagnosis, SpectralDiagnosis
+from gpatcher.spectral.heterophily import Heterophily
 
 _LARGEST_MATRIX = 40  # classes drawn in the compatibility matrix and the class balance
 
@@ -22,7 +23,7 @@ def measure_rows(found: Diagnosis) -> list[tuple[str, str, str]]:
     def number(value: float | None, digits: int = 3) -> str:
         return "not defined" if value is None else f"{value:.{digits}f}"
 
-    twins = "no test split" if found.train_twins is None else f"{found.train_twins:.1%}"
+    twins = "no test split" if found.train_duplicates is None else f"{found.train_duplicates:.1%}"
     left_out = f", {counted(found.undefined_heterophily, 'node')} left out" if found.undefined_heterophily else ""
     return [
         ("nodes", f"{found.nodes:,}", f"{found.labelled:,} with a label"),

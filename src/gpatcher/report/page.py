@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 import plotly.io
 from plotly.offline import get_plotlyjs
 
-from gpatcher.graph import InputError
+from gpatcher.errors import InputError
 
 # one palette for every figure: blue for what agrees or is low, orange for what disagrees or is high
 BLUE, ORANGE, GREY, GREEN, PURPLE = "#2f6fb0", "#e07b39", "#8a94a0", "#3c9d6b", "#8b6bb1"

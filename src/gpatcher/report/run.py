@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from gpatcher.calibration import Reliability
-from gpatcher.explain import Explanation
-from gpatcher.graph import counted
+from gpatcher.errors import counted
 from gpatcher.report.diagnosis import diagnosis_parts
 from gpatcher.report.page import BLUE, GREEN, GREY, ORANGE, Explorer, Figure, Heading, Notes, Part, Table, write_page
-from gpatcher.review import Groups, Review
+from gpatcher.runs.evaluation import Evaluation, Groups
+from gpatcher.trust.calibration import Reliability
+from gpatcher.trust.explain import Explanation
 
 _COLOURS = [BLUE, GREY, GREEN]
 _OTHERS = {
@@ -26,7 +26,7 @@ _ROUGH = 100  # validation nodes from which a temperature is worth its digits
 _MOST_CLASSES = 40  # classes drawn in the confusion matrix
 
 
-def write_run(found: Review, path: str | Path) -> Path:
+def write_run(found: Evaluation, path: str | Path) -> Path:
     """Write the page of a run to ``path``."""
     train, val, test = found.split_sizes
     subtitle = (
@@ -59,7 +59,7 @@ def write_run(found: Review, path: str | Path) -> Path:
     return write_page(path, f"{found.name}: how far to trust this model", subtitle, parts)
 
 
-def in_short(found: Review) -> list[str]:
+def in_short(found: Evaluation) -> list[str]:
     """Say what matters in a few sentences."""
     count = int(found.per_class.support.sum())
     others = ", ".join(
@@ -103,12 +103,12 @@ def in_short(found: Review) -> list[str]:
     return lines + found.left_out
 
 
-def _share(rival: Any, found: Review) -> float:
+def _share(rival: Any, found: Evaluation) -> float:
     accuracy = rival.test_accuracy if found.part == "test" else rival.val_accuracy
     return float(accuracy)
 
 
-def _rivals(found: Review) -> Table:
+def _rivals(found: Evaluation) -> Table:
     own = "from a saved model" if found.seconds is None else f"{found.seconds:.1f}"
     rows = [(found.model, f"{found.val_accuracy:.1%}", f"{found.accuracy:.1%}", own)]
     rows += [(r.name, f"{r.val_accuracy:.1%}", f"{_share(r, found):.1%}", f"{r.seconds:.1f}") for r in found.rivals]
@@ -125,7 +125,7 @@ def _rivals(found: Review) -> Table:
     return Table("Against MLP and GCN", caption, columns, rows)
 
 
-def _per_class(found: Review) -> Table:
+def _per_class(found: Evaluation) -> Table:
     by = found.per_class
 
     def share(value: float, defined: bool) -> str:
@@ -146,7 +146,7 @@ def _per_class(found: Review) -> Table:
     return Table("Each class", caption, ("class", "precision", "recall", "F1", f"{found.part} nodes"), rows)
 
 
-def _confusion(found: Review) -> Figure:
+def _confusion(found: Evaluation) -> Figure:
     order = np.sort(np.argsort(-found.per_class.support, kind="stable")[:_MOST_CLASSES])
     counts = found.confusion[np.ix_(order, order)]
     total = found.confusion.sum(axis=1)[order][:, None]
@@ -172,7 +172,7 @@ def _confusion(found: Review) -> Figure:
     return Figure("Confusion", f"Numbers of nodes; the colour is their share of the true class.{more}", plot)
 
 
-def _reliability(found: Review) -> Figure:
+def _reliability(found: Evaluation) -> Figure:
     plot = go.Figure()
     plot.add_scatter(x=[0, 1], y=[0, 1], mode="lines", line={"dash": "dot", "color": GREY}, name="ideal")
     for name, curve, colour in (("raw", found.before, ORANGE), ("calibrated", found.after, BLUE)):
@@ -208,7 +208,7 @@ def _groups(title: str, caption: str, axis: str, groups: Groups) -> Figure:
     return Figure(title, caption, plot)
 
 
-def _coverage(found: Review) -> Table:
+def _coverage(found: Evaluation) -> Table:
     rows = [(f"{level:.0%}", f"{share:.1%}", f"{size:.2f}") for level, share, size in found.coverage]
     caption = (
         "Sets of classes made to hold the true one at a chosen level (gpatcher predict --conformal 0.9). They rest on "
@@ -219,7 +219,7 @@ def _coverage(found: Review) -> Table:
     return Table("Conformal sets", caption, columns, rows)
 
 
-def _course(found: Review) -> Figure:
+def _course(found: Evaluation) -> Figure:
     plot = go.Figure()
     epochs = list(range(1, len(found.history) + 1))
     for name, label in (("train_loss", "training loss, with dropout"), ("val_loss", "validation loss")):
@@ -230,7 +230,7 @@ def _course(found: Review) -> Figure:
     return Figure("Learning curve", f"The weights of epoch {found.best_epoch} (dotted) were kept.", plot)
 
 
-def _explorer(found: Review) -> Explorer:
+def _explorer(found: Evaluation) -> Explorer:
     shown = len(found.explanations)
     wrong = f"all {found.wrong:,}" if found.wrong_shown == found.wrong else f"{found.wrong_shown:,} of {found.wrong:,}"
     caption = (

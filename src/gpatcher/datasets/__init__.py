@@ -1,0 +1,1 @@
+"""Where graphs come from: benchmark sets by name and generators."""

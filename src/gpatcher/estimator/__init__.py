@@ -1,0 +1,1 @@
+"""Classifiers behind scikit-learn's conventions."""

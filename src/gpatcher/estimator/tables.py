@@ -1,0 +1,150 @@
+"""From tables to predictions: what a run on tables keeps in its folder, and `TableClassifier`."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from gpatcher.arrays import FloatArray, IntArray
+from gpatcher.errors import InputError, counted, some
+from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.graph.graph import Graph
+from gpatcher.graph.storage import open_graph, save_graph
+from gpatcher.model.inputs import with_structure
+from gpatcher.tables.encoder import TableEncoder
+from gpatcher.tables.load import Tables, load_tables
+from gpatcher.tables.write import write_table
+
+_ENCODER, _SPLIT, _GRAPH = "encoder.json", "split.parquet", "graph"
+_PARTS = {"train": "train", "val": "validation", "test": "test"}
+
+
+class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Node classifier on a table of nodes and a table of edges.
+
+    Parameters
+    ----------
+    id, label, source, target : columns, as in `gpatcher.tables.options.TableOptions`
+    tables : its other options, e.g. ``{"features": ["age"], "on_unknown_id": "drop"}``
+    classifier : what is trained; by default ``GPatcherClassifier(extractor="ppr")``
+    seed : of the split, where one is made
+
+    Attributes
+    ----------
+    classes_ : names of the classes
+    ids_ : ids of the nodes, in the order of all predictions
+    encoder_ : the fitted `TableEncoder`, None where the tables have no features
+    tables_ : the graph, and what became of every row
+    classifier_ : the fitted `GPatcherClassifier`
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> nodes = pa.table({"id": list("abcdefgh"), "label": ["x", "y"] * 4, "size": [1.0, 5.0] * 4})
+    >>> edges = pa.table({"source": list("abcdefg"), "target": list("bcdefgh")})
+    >>> model = TableClassifier(classifier=GPatcherClassifier(extractor="ppr", patch_size=4, epochs=20))
+    >>> model.fit(nodes, edges).predict(["a", "b"]).shape
+    (2,)
+    """
+
+    def __init__(
+        self,
+        id: str = "id",
+        label: str = "label",
+        source: str = "source",
+        target: str = "target",
+        tables: dict[str, Any] | None = None,
+        classifier: GPatcherClassifier | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.id = id
+        self.label = label
+        self.source = source
+        self.target = target
+        self.tables = tables
+        self.classifier = classifier
+        self.seed = seed
+
+    def fit(self, nodes: Any, edges: Any) -> Self:
+        """Train on tables: paths, pyarrow tables or pandas frames; nodes without a label are predicted like others."""
+        from sklearn.base import clone
+
+        names: dict[str, Any] = {"id": self.id, "label": self.label, "source": self.source, "target": self.target}
+        tables = load_tables(nodes, edges, **names, **(self.tables or {})).with_split(seed=self.seed)
+        chosen = GPatcherClassifier(extractor="ppr") if self.classifier is None else clone(self.classifier)
+        if tables.graph.x is None and not chosen.structure:
+            tables = replace(tables, graph=with_structure(tables.graph))
+        self.tables_ = tables
+        self.encoder_ = tables.encoder
+        self.ids_ = node_ids(tables.graph)
+        self.classifier_ = chosen.fit(tables.graph)
+        self.classes_ = self.classifier_.classes_
+        return self
+
+    def predict_proba(self, ids: Any = None) -> FloatArray:
+        """Return the probability of each class for these ids, by default for all in the order of ``ids_``."""
+        check_is_fitted(self)
+        return self.classifier_.predict_proba(nodes=self._numbers(ids))
+
+    def predict(self, ids: Any = None) -> npt.NDArray[Any]:
+        """Return the most probable class of these ids, by default of all in the order of ``ids_``."""
+        check_is_fitted(self)
+        return self.classifier_.predict(nodes=self._numbers(ids))
+
+    def score(self, ids: Any = None) -> float:
+        """Return the accuracy on these ids, by default on the test part of the split."""
+        check_is_fitted(self)
+        return self.classifier_.score(nodes=self._numbers(ids))
+
+    def _numbers(self, ids: Any) -> IntArray | None:
+        if ids is None:
+            return None
+        number = {value: v for v, value in enumerate(self.ids_.tolist())}
+        ids = np.asarray(ids, dtype=object).tolist()
+        unknown = [value for value in ids if value not in number]
+        if unknown:
+            raise InputError(
+                f"{counted(len(unknown), 'id is', 'ids are')} not among the nodes: "
+                f"{some(repr(value) for value in unknown)}"
+            )
+        return np.array([number[value] for value in ids], dtype=np.int64)
+
+
+def node_ids(graph: Graph) -> npt.NDArray[Any]:
+    """Return the ids of the nodes as they were in the table, else their numbers."""
+    return np.arange(graph.n) if graph.node_ids is None else graph.node_ids
+
+
+def keep_tables(tables: Tables, folder: Path) -> None:
+    """Write encoder, split and graph into a run's folder, so that it predicts without the tables it came from."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if tables.encoder is not None:
+        tables.encoder.save(folder / _ENCODER)
+    else:
+        (folder / _ENCODER).unlink(missing_ok=True)
+    graph = tables.graph
+    columns: dict[str, npt.NDArray[Any]] = {"id": node_ids(graph)}
+    for number, split in enumerate(graph.splits):
+        parts = np.full(graph.n, None, dtype=object)
+        for part, name in _PARTS.items():
+            parts[getattr(split, part)] = name
+        columns["part" if len(graph.splits) == 1 else f"part_{number}"] = parts
+    write_table(columns, folder / _SPLIT)
+    if (folder / _GRAPH / "graph.json").is_file():
+        shutil.rmtree(folder / _GRAPH)  # that of an earlier run
+    save_graph(graph, folder / _GRAPH)
+
+
+def open_tables(folder: Path) -> tuple[Graph, TableEncoder | None] | None:
+    """Return the graph and the encoder that `keep_tables` wrote, None where there is no graph."""
+    if not (folder / _GRAPH).is_dir():
+        return None
+    encoder = TableEncoder.load(folder / _ENCODER) if (folder / _ENCODER).is_file() else None
+    return open_graph(folder / _GRAPH), encoder

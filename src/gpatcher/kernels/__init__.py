@@ -1,0 +1,1 @@
+"""Compiled loops on plain arrays; nothing here checks its input."""

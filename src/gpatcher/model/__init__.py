@@ -1,0 +1,1 @@
+"""The model: encode, gather, mix, classify."""

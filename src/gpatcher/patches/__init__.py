@@ -1,0 +1,1 @@
+"""Extractors: for each node, itself and the nodes most relevant to it."""

@@ -1,0 +1,1 @@
+"""One run: settings, job, record, predictions, evaluation."""

@@ -1,0 +1,1 @@
+"""All that distributes work: threads, processes, Ray, sorting on disk."""

@@ -1,0 +1,1 @@
+"""Graphs from tables of nodes and edges."""

@@ -1,0 +1,157 @@
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import warnings
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+COMMAND = Path(sysconfig.get_path("scripts")) / "gpatcher"
+
+
+def run(*arguments, code=0, **variables):
+    """Run the installed command as a user would."""
+    done = subprocess.run(
+        [COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"COLUMNS": "160"} | variables,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_help_names_the_commands():
+    text = run("--help").stdout
+    assert "diagnose" in text
+    assert "datasets" in text
+    assert run("--version").stdout.strip()
+
+
+def test_help_imports_nothing_heavy():
+    code = "import sys, gpatcher.cli; print([m for m in ('torch', 'numba', 'numpy', 'plotly') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_diagnose_a_generator():
+    text = run("diagnose", "csbm:phi=-0.8,n=400,features=8").stdout
+    assert "node heterophily" in text
+    assert "To try" in text
+    found = json.loads(run("diagnose", "csbm:phi=-0.8,n=400,features=8", "--json").stdout)
+    assert found["nodes"] == 400
+    assert found["node_heterophily"] > 0.7
+
+
+def test_diagnose_without_the_spectral_part():
+    found = json.loads(run("diagnose", "rmat:n=3000,m=20000,seed=3", "--json", "--no-spectral").stdout)
+    assert (found["nodes"], found["edges"]) == (3000, 20000)
+    assert "label_energy" not in found
+    assert found["label_frequency"] is None
+
+
+@pytest.fixture
+def tables(tmp_path):
+    nodes = pa.table({"id": ["a", "b", "c", "d"], "label": ["x", "y", "x", None], "size": [1.0, 2.0, 3.0, 4.0]})
+    edges = pa.table({"source": ["a", "b", "c"], "target": ["b", "c", "d"]})
+    return nodes, edges, tmp_path
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_diagnose_tables(tables, kind):
+    nodes, edges, folder = tables
+    for table, name in ((nodes, "nodes"), (edges, "edges")):
+        write = pa.csv.write_csv if kind == "csv" else pa.parquet.write_table
+        write(table, folder / f"{name}.{kind}")
+    found = json.loads(
+        run("diagnose", "--nodes", folder / f"nodes.{kind}", "--edges", folder / f"edges.{kind}", "--json").stdout
+    )
+    assert (found["nodes"], found["edges"], found["classes"], found["features"]) == (4, 3, 2, 1)
+    assert found["labelled"] == 3
+    assert found["node_heterophily"] == 1.0
+
+
+def test_columns_may_have_other_names(tables):
+    nodes, edges, folder = tables
+    pa.csv.write_csv(nodes.rename_columns(["name", "kind", "size"]), folder / "n.csv")
+    pa.csv.write_csv(edges.rename_columns(["from", "to"]), folder / "e.csv")
+    options = ("--id", "name", "--label", "kind", "--source", "from", "--target", "to", "--json")
+    found = json.loads(run("diagnose", "--nodes", folder / "n.csv", "--edges", folder / "e.csv", *options).stdout)
+    assert found["classes"] == 2
+    wrong = run("diagnose", "--nodes", folder / "n.csv", "--edges", folder / "e.csv", code=2).stderr
+    for part in ("e.csv", "'source'", "--source", "from, to"):
+        assert part in wrong
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), ["give a source"]),
+        (("nosuchset",), ["nosuchset", "cora"]),
+        (("csbm:phi=3",), ["phi", "3"]),
+        (("csbm:fi=1",), ["fi", "phi"]),
+        (("texas", "--edges", "e.csv"), ["texas", "not both"]),
+        (("texas", "--weight", "w", "--id", "name"), ["texas", "--id, --weight", "leave them out"]),
+        (("texas", "--column", "a=number", "--on-unknown-id", "drop"), ["--column, --on-unknown-id"]),
+        (("--edges", "missing.csv"), ["missing.csv"]),
+        (("csbm:n=100,features=4", "--out", "no/such/folder/r.html"), ["no/such/folder"]),
+    ],
+)
+def test_a_mistake_gets_one_line_not_a_traceback(arguments, words):
+    error = run("diagnose", *arguments, code=2).stderr
+    for word in words:
+        assert word in error.lower()
+
+
+def test_warnings_about_the_input_are_shown(tables):
+    nodes, edges, folder = tables
+    pa.csv.write_csv(nodes, folder / "n.csv")
+    pa.csv.write_csv(pa.concat_tables([edges, edges]), folder / "e.csv")
+    done = run("diagnose", "--nodes", folder / "n.csv", "--edges", folder / "e.csv", "--json")
+    assert "note: " in done.stderr
+    assert "3 of 6 edges repeat" in done.stderr
+    assert json.loads(done.stdout)["duplicate_edges"] == 3
+
+
+def test_datasets_tells_what_is_missing(tmp_path):
+    rows = json.loads(run("datasets", "--root", tmp_path, "--json").stdout)
+    assert len(rows) == 16
+    assert not any(row["present"] for row in rows)
+    assert list(tmp_path.iterdir()) == []
+    assert "on first use" in run("datasets", "--root", tmp_path).stdout
+
+
+def test_datasets_measures_what_is_here(data_root):
+    rows = {row["name"]: row for row in json.loads(run("datasets", "--root", data_root, "--json").stdout)}
+    texas = rows["Texas"]
+    assert (texas["nodes"], texas["edges"], texas["classes"], texas["features"]) == (183, 295, 5, 1703)
+    assert texas["heterophily"] == pytest.approx(0.913, abs=1e-3)
+    assert "Texas" in run("datasets", "--root", data_root).stdout
+
+
+def test_diagnose_real_data(data_root):
+    found = json.loads(run("diagnose", "texas", "--json", GPATCHER_DATA=str(data_root)).stdout)
+    assert found["nodes"] == 183
+    assert found["node_heterophily"] == pytest.approx(0.913, abs=1e-3)
+    assert found["lemma1"]["constant 1/2"]["holds_as_printed"] is False
+
+
+def test_a_note_is_told_once_and_other_warnings_stay(capsys):
+    from gpatcher.cli.common import warnings_as_notes
+    from gpatcher.errors import warn_input
+
+    def odd_twice_and_old():
+        warn_input("odd rows")
+        warn_input("odd rows")
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+
+    with pytest.warns(DeprecationWarning, match="old"), warnings_as_notes():
+        odd_twice_and_old()
+    assert capsys.readouterr().err == "note: odd rows\n"

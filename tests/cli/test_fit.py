@@ -1,0 +1,294 @@
+"""`gpatcher fit` and `gpatcher predict` as a user runs them."""
+
+import json
+import os
+import subprocess
+import sysconfig
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+COMMAND = Path(sysconfig.get_path("scripts")) / "gpatcher"
+SOURCE = "csbm:phi=-0.5,n=200,features=8"
+
+
+def execute(folder, *arguments, **variables):
+    """Run the installed command in a folder."""
+    own = {"COLUMNS": "160", "GPATCHER_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+    return subprocess.run(
+        [COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=os.environ | own | variables,
+        cwd=folder,
+        check=False,
+    )
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The command as a user runs it."""
+
+    def call(*arguments, code=0, **variables):
+        done = execute(tmp_path, *arguments, **variables)
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    return call
+
+
+@pytest.fixture
+def run_here(tmp_path, command_in):
+    return partial(command_in, tmp_path)
+
+
+def records(folder):
+    return [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("model", "extractor", "kind"), [("gpatcher", "heterophily-aware", "csv"), ("fast", "ppr", "parquet")]
+)
+def test_fit_and_predict(request, tmp_path, model, extractor, kind):
+    run = request.getfixturevalue("run" if model == "gpatcher" else "run_here")
+    done = run("fit", SOURCE, "--model", model, "--epochs", 5, "--patch-size", 4, "--splits", "0,1", "--out", "run")
+    assert "Test accuracy" in done.stdout
+    folder = tmp_path / "run"
+    found = records(folder)
+    assert [(r["model"], r["extractor"], r["seed"]) for r in found] == [(model, extractor, 0), (model, extractor, 1)]
+    for record in found:
+        assert f"{100 * record['test_accuracy']:.1f}" in done.stdout
+        assert (record["config"]["epochs"], record["config"]["patch_size"]) == (5, 4)
+    assert "how far to trust this model" in (folder / "report.html").read_text()
+
+    name = f"p.{kind}"
+    assert "200 rows" in run("predict", "run", "--out", name).stdout
+    read = pa.csv.read_csv if kind == "csv" else pa.parquet.read_table
+    table = read(tmp_path / name)
+    shares = ["probability_0", "probability_1"]
+    assert table.column_names == ["id", "predicted", *shares, "confidence", "in_training"]
+    assert table["id"].to_pylist() == list(range(200))
+    assert sum(table["in_training"].to_pylist()) == 120
+    both = np.stack([table[share].to_numpy() for share in shares])
+    np.testing.assert_allclose(both.sum(0), 1, atol=1e-5)
+    np.testing.assert_allclose(table["confidence"].to_numpy(), both.max(0), atol=1e-6)
+    # the predictions are those of the model in the folder: its test accuracy is the best run's
+    from gpatcher.datasets.load import load_graph
+
+    graph = load_graph(SOURCE)
+    right = np.array(table["predicted"].to_pylist()).astype(int) == graph.y
+    best = max(found, key=lambda r: r["val_accuracy"])
+    assert right[graph.splits[0].test].mean() == pytest.approx(best["test_accuracy"])
+
+
+def test_fit_and_predict_tables(run, tmp_path):
+    rng = np.random.default_rng(0)
+    names = [f"n{v}" for v in range(60)]
+    kinds = ["cat" if v % 2 else "dog" for v in range(60)]
+    kinds[7] = None
+    nodes = {"id": names, "kind": kinds, "size": rng.normal(size=60), "age": np.arange(60) % 2 + rng.normal(size=60)}
+    pa.csv.write_csv(pa.table(nodes), tmp_path / "nodes.csv")
+    ends = rng.integers(0, 60, (150, 2))
+    ends = np.unique(np.sort(ends[ends[:, 0] != ends[:, 1]], 1), axis=0)
+    edges = {"source": [names[a] for a in ends[:, 0]], "target": [names[b] for b in ends[:, 1]]}
+    pa.csv.write_csv(pa.table(edges), tmp_path / "edges.csv")
+    tables = ("--nodes", "nodes.csv", "--edges", "edges.csv", "--label", "kind")
+    run("fit", *tables, "--model", "fast", "--epochs", 5, "--out", "run")
+    assert records(tmp_path / "run")[0]["extractor"] == "ppr"
+    # from another folder: the model knows where its tables are
+    (tmp_path / "elsewhere").mkdir()
+    run("predict", tmp_path / "run", "--out", tmp_path / "elsewhere" / "p.parquet")
+    table = pa.parquet.read_table(tmp_path / "elsewhere" / "p.parquet")
+    assert table["id"].to_pylist() == names
+    assert set(table["predicted"].to_pylist()) <= {"cat", "dog"}
+    assert {"probability_cat", "probability_dog"} <= set(table.column_names)
+
+
+@pytest.fixture
+def tables(tmp_path):
+    """Tables of sixty nodes with text ids, and of three that come later; returns what the latter hold."""
+    rng = np.random.default_rng(1)
+    names = [f"n{v}" for v in range(60)]
+    kinds = ["cat" if v % 2 else "dog" for v in range(60)]
+    nodes = {"id": names, "note": names, "kind": kinds, "size": rng.normal(size=60), "age": np.arange(60) % 2}
+    pa.csv.write_csv(pa.table(nodes), tmp_path / "nodes.csv")
+    ends = np.unique(np.sort(rng.permuted(np.tile(np.arange(60), (2, 3)), axis=1).T, 1), axis=0)
+    ends = ends[ends[:, 0] != ends[:, 1]]
+    edges = {"source": [names[a] for a in ends[:, 0]], "target": [names[b] for b in ends[:, 1]]}
+    pa.csv.write_csv(pa.table(edges), tmp_path / "edges.csv")
+    # columns in another order, and no label
+    new = {"age": [0, 1, 1], "size": [0.5, -0.5, 2.0], "id": ["x1", "x2", "x3"]}
+    links = {"source": ["x1", "n4", "x2"], "target": ["n3", "x1", "x1"]}
+    pa.csv.write_csv(pa.table(new), tmp_path / "new.csv")
+    pa.csv.write_csv(pa.table(links), tmp_path / "links.csv")
+    return new, links
+
+
+def test_new_nodes_are_predicted_as_in_the_whole_graph(run_here, tmp_path, tables):
+    columns = ("--nodes", "nodes.csv", "--edges", "edges.csv", "--label", "kind")
+    run_here("fit", *columns, "--model", "fast", "--epochs", 5, "--out", "run")
+    done = run_here("predict", "run", "--nodes", "new.csv", "--edges", "links.csv", "--out", "p.csv")
+    assert "3 rows in p.csv" in done.stdout
+    table = pa.csv.read_csv(tmp_path / "p.csv")
+    assert table["id"].to_pylist() == ["x1", "x2", "x3"]
+    assert table["in_training"].to_pylist() == [False] * 3
+
+    from gpatcher import GPatcherClassifier, Newcomers
+    from gpatcher.tables.load import load_tables
+
+    with pytest.warns(match="'note'"):
+        read = load_tables(tmp_path / "nodes.csv", tmp_path / "edges.csv", label="kind")
+    columns = {name: pa.chunked_array([tables[0][name]]) for name in ("size", "age")}
+    x = read.encoder.transform(columns, lambda *_: None)
+    newcomers = Newcomers.join(read.graph, [[60, 4, 61], [3, 60, 60]], x)
+    expected = GPatcherClassifier.load(tmp_path / "run").predict_proba_new(newcomers)
+    np.testing.assert_allclose(table["probability_cat"].to_numpy(), expected[:, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "links", "words"),
+    [
+        ("", "n3,zz", ["links.csv", "line 5", "'zz'", "nor in the graph"]),
+        ("0,1.0,x1", "", ["new.csv", "'x1'", "line 2", "more than once"]),
+        ("0,1.0,n5", "", ["new.csv", "'n5'", "line 5", "in the graph already"]),
+        ("0,1.0,", "", ["new.csv", "missing", "line 5"]),
+        ("0,much,x9", "", ["new.csv", "'size'", "line 5", "'much'"]),
+        ("", "n3,n4", ["two nodes that were there before"]),
+    ],
+)
+def test_new_tables_that_cannot_be_used(run_here, tmp_path, tables, nodes, links, words):
+    columns = ("--nodes", "nodes.csv", "--edges", "edges.csv", "--label", "kind")
+    run_here("fit", *columns, "--model", "fast", "--epochs", 1, "--out", "run")
+    for name, line in (("new.csv", nodes), ("links.csv", links)):
+        with (tmp_path / name).open("a") as file:
+            file.write(f"{line}\n" if line else "")
+    error = run_here("predict", "run", "--nodes", "new.csv", "--edges", "links.csv", code=2).stderr.splitlines()[-1]
+    assert error.startswith("error: ")
+    for word in words:
+        assert word in error
+
+
+def test_new_tables_come_in_pairs_and_with_their_columns(run_here, tmp_path, tables):
+    columns = ("--nodes", "nodes.csv", "--edges", "edges.csv", "--label", "kind")
+    run_here("fit", *columns, "--model", "fast", "--epochs", 1, "--out", "run")
+    assert "need both tables" in run_here("predict", "run", "--nodes", "new.csv", code=2).stderr
+    pa.csv.write_csv(pa.table({"id": ["x1", "x2"], "age": [1, 0]}), tmp_path / "new.csv")
+    error = run_here("predict", "run", "--nodes", "new.csv", "--edges", "links.csv", code=2).stderr
+    assert "no column 'size', which the model was trained with" in error
+    assert "'size'" in error
+
+
+def test_a_run_that_fails_leaves_the_one_before_as_it_was(run_here, tmp_path, tables):
+    columns = ("--nodes", "nodes.csv", "--edges", "edges.csv", "--label", "kind")
+    run_here("fit", *columns, "--model", "fast", "--epochs", 1, "--no-compare", "--out", "run")
+    run_here("predict", "run", "--out", "before.csv")
+    lines = (tmp_path / "edges.csv").read_text().splitlines()
+    (tmp_path / "edges.csv").write_text("\n".join(lines[:-1]) + "\n")
+    run_here("fit", *columns, "--model", "fast", "--epochs", 1, "--hidden", "-3", "--out", "run", code=2)
+    run_here("predict", "run", "--out", "after.csv")
+    assert (tmp_path / "after.csv").read_bytes() == (tmp_path / "before.csv").read_bytes()
+
+
+def test_ctrl_c_says_how_to_go_on(run_here, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gpatcher.runs.run.run_splits", stop)
+    assert run_here("fit", SOURCE, code=130).stderr == "stopped: the same command with --resume goes on\n"
+
+
+def test_what_is_odd_about_a_well_known_split_is_no_news(run_here, data_root, monkeypatch):
+    monkeypatch.setenv("GPATCHER_DATA", str(data_root))
+    # split 0 of Texas has a class without training nodes
+    done = run_here("fit", "texas", "--extractor", "auto", "--epochs", 2, "--no-compare", "--out", "run")
+    assert done.stderr == ""
+
+
+def test_auto_from_the_command_line(run_here, tmp_path):
+    run_here("fit", SOURCE, "--extractor", "auto", "--epochs", 3, "--patch-size", 4, "--out", "run")
+    [record] = records(tmp_path / "run")
+    assert record["extractor"] == min(record["compared"], key=record["compared"].get)
+    assert "200 rows" in run_here("predict", "run", "--out", "p.csv").stdout
+
+
+def test_polynomial_needs_no_eigenvectors_where_they_do_not_fit(run_here, tmp_path):
+    options = ("--extractor", "polynomial", "--memory", "0.00001", "--epochs", 3, "--patch-size", 4)
+    run_here("fit", SOURCE, *options, "--out", "run")
+    [record] = records(tmp_path / "run")
+    assert (record["extractor"], record["exact"]) == ("polynomial", False)
+
+
+def test_the_papers_preset_runs(run_here, tmp_path):
+    run_here("fit", SOURCE, "--preset", "paper", "--epochs", 3, "--out", "run")
+    config = records(tmp_path / "run")[0]["config"]
+    assert config["paths"] == ["mixer"]
+    assert (config["patch_size"], config["skip"], config["head_layers"]) == (32, False, 2)
+    assert config["epochs"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("fit", SOURCE, "--extractor", "nonsense"), ["'nonsense'", "heterophily-aware", "ppr"]),
+        (("fit", SOURCE, "--model", "nonsense"), ["'nonsense'", "gpatcher", "fast"]),
+        (("fit", SOURCE, "--preset", "nonsense"), ["'nonsense'", "paper"]),
+        (("fit",), ["give a source"]),
+        (("fit", SOURCE, "--splits", "12"), ["12"]),
+        (("fit", SOURCE, "--splits", "x"), ["'x'"]),
+        (("fit", SOURCE, "--patch-size", "0"), ["0"]),
+        (("fit", SOURCE, "--lr", "0"), ["lr", "0"]),
+        (("fit", SOURCE, "--lr", "1e30"), ["not finite", "lr"]),
+        (("fit", SOURCE, "--weight-decay", "-1"), ["weight_decay", "-1"]),
+        (("fit", SOURCE, "--epochs", "0"), ["epochs", "0"]),
+        (("fit", SOURCE, "--device", "nonsense"), ["nonsense"]),
+        (("fit", SOURCE, "--dropout", "1.5"), ["dropout", "1.5"]),
+        (("fit", SOURCE, "--memory", "0.00001"), ["--memory", "--extractor ppr"]),
+        (("fit", SOURCE, "--on-rare-class", "keep"), ["--on-rare-class", "own splits"]),
+        (("fit", SOURCE, "--weight", "w"), ["--weight", "leave them out"]),
+        (("fit", SOURCE, "--out", "/dev/null/run"), ["/dev/null", "choose another place"]),
+        (("predict", "nowhere"), ["nowhere", "no saved model"]),
+        (("predict", "nowhere", "--nodes", "n", "--edges", "e", "--patches", "p"), ["--patches", "new nodes"]),
+    ],
+    ids=lambda v: "-".join(v[-2:]) if isinstance(v, tuple) else "",
+)
+def test_a_mistake_gets_one_line(run_here, arguments, words):
+    error = run_here(*arguments, code=2).stderr
+    assert error.count("\n") == 1
+    assert error.startswith("error: ")
+    for word in words:
+        assert word in error
+
+
+def test_a_mistake_of_the_installed_command(run):
+    error = run("fit", SOURCE, "--extractor", "nonsense", code=2).stderr
+    assert error.startswith("error: there is no extractor 'nonsense'")
+    assert error.count("\n") == 1
+
+
+def test_fast_is_the_extractor_ppr(run_here, tmp_path):
+    for name, arguments in (("a", ("--model", "fast")), ("b", ("--extractor", "ppr"))):
+        run_here("fit", SOURCE, *arguments, "--preset", "default", "--epochs", 4, "--out", name)
+    one, two = records(tmp_path / "a")[0], records(tmp_path / "b")[0]
+    assert one["config"] == two["config"]
+    assert one["test_accuracy"] == two["test_accuracy"]
+
+
+def test_what_is_finished_is_not_run_again(run_here, tmp_path):
+    for splits in ("0", "0,1"):
+        run_here("fit", SOURCE, "--model", "fast", "--epochs", 3, "--splits", splits, "--resume", "--out", "run")
+    assert [r["seed"] for r in records(tmp_path / "run")] == [0, 1]
+
+
+def test_real_data(run_here, tmp_path, data_root):
+    run_here("fit", "texas", "--epochs", 5, "--splits", "3", "--out", "run", "--root", data_root)
+    [record] = records(tmp_path / "run")
+    assert (record["dataset"], record["split"], record["directed_input"]) == ("Texas", 3, True)
+    assert 0 < record["test_accuracy"] <= 1
+    run_here("predict", "run", "--out", "p.csv", "--root", data_root)
+    assert pa.csv.read_csv(tmp_path / "p.csv").num_rows == 183

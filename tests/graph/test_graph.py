@@ -1,0 +1,685 @@
+import dataclasses
+import warnings
+
+import networkx as nx
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch_geometric.data import Data
+
+from gpatcher.errors import InputError, InputWarning, some
+from gpatcher.graph.checks import encode_labels
+from gpatcher.graph.graph import Graph
+from gpatcher.graph.graph import graph as module
+from gpatcher.graph.split import Split
+
+# hypothesis must not time the first call, which compiles
+checked = settings(deadline=None, max_examples=40)
+
+
+@st.composite
+def edge_lists(draw):
+    """A number of nodes and a (2, m) array, with duplicates and self-loops as they come."""
+    n = draw(st.integers(1, 12))
+    end = st.integers(0, n - 1)
+    edges = draw(st.lists(st.tuples(end, end), max_size=40))
+    return n, np.array(edges, np.int64).reshape(-1, 2).T
+
+
+def quiet(function, *arguments, **named):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)
+        return function(*arguments, **named)
+
+
+def build(*arguments, **named) -> Graph:
+    return quiet(Graph.from_edge_index, *arguments, **named)
+
+
+def dense(n, edges, weights=None) -> np.ndarray:
+    """Duplicates added, the oracle of the weighted graph; its support is the unweighted one."""
+    out = np.zeros((n, n))
+    np.add.at(out, (edges[0], edges[1]), 1.0 if weights is None else weights)
+    return out
+
+
+def dense_normalised(adjacency, self_loops=False) -> np.ndarray:
+    both = np.maximum(adjacency, adjacency.T)
+    np.fill_diagonal(both, float(self_loops))
+    degree = both.sum(axis=1)
+    scale = np.array([d**-0.5 if d else 0.0 for d in degree])
+    return scale[:, None] * both * scale
+
+
+def assert_same(a: Graph, b: Graph) -> None:
+    for name in ("indptr", "indices", "weights", "y"):
+        left, right = getattr(a, name), getattr(b, name)
+        assert (left is None) == (right is None), name
+        assert left is None or (np.array_equal(left, right) and left.dtype == right.dtype), name
+    assert a.classes == b.classes
+    assert [s.hash for s in a.splits] == [s.hash for s in b.splits]
+
+
+PATH = np.array([[0, 1, 1, 2], [1, 0, 2, 1]])
+
+
+# --------------------------------------------------------------------------------------- the adjacency
+
+
+@checked
+@given(edge_lists())
+def test_csr_equals_the_dense_oracle(given_edges):
+    n, edges = given_edges
+    graph = build(edges, num_nodes=n)
+    oracle = dense(n, edges)
+    assert np.array_equal(graph.adjacency().toarray(), oracle > 0)
+    assert graph.indptr[0] == 0
+    assert graph.indptr[-1] == graph.indices.size == graph.stored_edges == np.count_nonzero(oracle)
+    for v in range(n):
+        assert graph.neighbours(v).tolist() == np.flatnonzero(oracle[v]).tolist()
+    assert graph.duplicate_edges == edges.shape[1] - np.count_nonzero(oracle)
+    assert graph.self_loops == np.count_nonzero(np.diag(oracle))
+    assert graph.one_way_edges == np.count_nonzero((oracle > 0) & ~(oracle.T > 0))
+    assert graph.is_directed == (not np.array_equal(oracle > 0, oracle.T > 0))
+    assert graph.m == np.count_nonzero(np.triu(oracle + oracle.T))
+
+
+@checked
+@given(edge_lists(), st.data())
+def test_weights_of_duplicates_add(given_edges, data):
+    n, edges = given_edges
+    # quarters add exactly, so any order gives the same sum
+    quarters = st.lists(st.integers(1, 40), min_size=edges.shape[1], max_size=edges.shape[1])
+    weights = np.array(data.draw(quarters), float) / 4
+    graph = build(edges, num_nodes=n, weights=weights)
+    assert np.array_equal(graph.adjacency().toarray(), dense(n, edges, weights))
+
+
+@checked
+@given(edge_lists(), st.randoms(use_true_random=False))
+def test_order_of_edges_does_not_matter(given_edges, random):
+    n, edges = given_edges
+    order = list(range(edges.shape[1]))
+    random.shuffle(order)
+    weights = np.arange(1.0, edges.shape[1] + 1)
+    assert_same(build(edges, num_nodes=n), build(edges[:, order], num_nodes=n))
+    assert_same(build(edges, num_nodes=n, weights=weights), build(edges[:, order], num_nodes=n, weights=weights[order]))
+
+
+@checked
+@given(edge_lists())
+def test_undirected_takes_the_larger_weight(given_edges):
+    n, edges = given_edges
+    weights = 1.0 + np.arange(edges.shape[1]) % 5
+    graph = build(edges, num_nodes=n, weights=weights)
+    oracle = dense(n, edges, weights)
+    both = graph.undirected()
+    assert np.array_equal(both.adjacency().toarray(), np.maximum(oracle, oracle.T))
+    assert not both.is_directed
+    assert both.undirected() is both
+    assert np.array_equal(graph.degrees(), np.maximum(oracle, oracle.T).sum(axis=1))
+    unweighted = build(edges, num_nodes=n).undirected()
+    assert np.array_equal(unweighted.adjacency().toarray(), (oracle + oracle.T) > 0)
+    alone = (oracle + oracle.T - np.diag(2 * np.diag(oracle))).sum(axis=1) == 0
+    assert graph.isolated.tolist() == np.flatnonzero(alone).tolist()
+
+
+def test_undirected_is_itself_where_every_edge_runs_both_ways():
+    graph = Graph.from_edge_index(PATH)
+    assert graph.undirected() is graph
+    lopsided = Graph.from_edge_index(PATH, weights=[1.0, 2.0, 1.0, 1.0])
+    assert lopsided.is_directed
+    assert lopsided.one_way_edges == 2
+
+
+@pytest.mark.parametrize("self_loops", [False, True])
+@checked
+@given(given_edges=edge_lists(), weighted=st.booleans())
+def test_normalised_equals_the_dense_formula(self_loops, given_edges, weighted):
+    n, edges = given_edges
+    weights = 0.5 + np.arange(edges.shape[1]) % 3 if weighted else None
+    graph = build(edges, num_nodes=n, weights=weights)
+    before = graph.adjacency().toarray(), graph.undirected().adjacency().toarray()
+    matrix = graph.normalised(self_loops=self_loops)
+    oracle = dense(n, edges, weights)
+    wanted = dense_normalised(oracle if weighted else (oracle > 0).astype(float), self_loops)
+    np.testing.assert_allclose(matrix.toarray(), wanted, rtol=1e-12, atol=1e-15)
+    assert abs(np.linalg.eigvalsh(matrix.toarray())).max() <= 1 + 1e-12
+    assert matrix.nnz == np.count_nonzero(wanted)
+    # and the graph is as before
+    assert np.array_equal(graph.adjacency().toarray(), before[0])
+    assert np.array_equal(graph.undirected().adjacency().toarray(), before[1])
+
+
+@checked
+@given(edge_lists(), st.randoms(use_true_random=False))
+def test_normalised_moves_with_the_node_ids(given_edges, random):
+    n, edges = given_edges
+    ids = list(range(n))
+    random.shuffle(ids)
+    ids = np.array(ids)
+    plain = build(edges, num_nodes=n).normalised().toarray()
+    moved = build(ids[edges], num_nodes=n).normalised().toarray()
+    np.testing.assert_allclose(moved[np.ix_(ids, ids)], plain, rtol=1e-12)
+
+
+def test_isolated_nodes_have_zero_rows():
+    graph = build([[0, 1, 3], [1, 0, 3]], num_nodes=5)
+    matrix = graph.normalised().toarray()
+    assert np.isfinite(matrix).all()
+    assert not matrix[[2, 3, 4]].any()
+    assert graph.isolated.tolist() == [2, 3, 4]
+    looped = graph.normalised(self_loops=True).toarray()
+    assert looped[[2, 3, 4], [2, 3, 4]].tolist() == [1, 1, 1]
+
+
+def test_normalised_in_float32():
+    matrix = Graph.from_edge_index(PATH).normalised(dtype=np.float32)
+    assert matrix.dtype == np.float32
+    np.testing.assert_allclose(matrix.toarray(), Graph.from_edge_index(PATH).normalised().toarray(), rtol=1e-6)
+
+
+# ------------------------------------------------------------------------------- types, sharing, frozen
+
+
+@pytest.mark.parametrize("kind", ["int32", "int64", "uint8"])
+def test_offsets_are_int64_and_ids_int32(kind):
+    graph = Graph.from_edge_index(PATH.astype(kind))
+    assert graph.indptr.dtype == np.int64
+    assert graph.indices.dtype == np.int32
+    both = Graph.from_edge_index(PATH[:, :3].astype(kind)).undirected()
+    assert (both.indptr.dtype, both.indices.dtype) == (np.int64, np.int32)
+
+
+@pytest.mark.parametrize("form", [PATH.tolist(), tuple(PATH), tuple(PATH.tolist()), torch.tensor(PATH), PATH[:, ::1]])
+def test_edges_are_read_in_any_form(form):
+    assert_same(Graph.from_edge_index(form), Graph.from_edge_index(PATH))
+
+
+def test_strided_and_read_only_edges_are_read():
+    pairs = np.ascontiguousarray(PATH.T)
+    pairs.flags.writeable = False
+    assert_same(Graph.from_edge_index(pairs.T), Graph.from_edge_index(PATH))
+
+
+def test_features_are_shared_not_copied(tmp_path):
+    x = np.arange(6.0).reshape(3, 2)
+    assert np.shares_memory(Graph.from_edge_index(PATH, x=x).x, x)
+
+    tensor = torch.ones(3, 2, requires_grad=True)
+    assert np.shares_memory(Graph.from_edge_index(PATH, x=tensor).x, tensor.detach().numpy())
+
+    np.save(tmp_path / "x.npy", x)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    held = Graph.from_edge_index(PATH, x=mapped).x
+    assert isinstance(held, np.memmap)
+    assert np.shares_memory(held, mapped)
+
+    sparse = sp.csr_array(x)
+    assert np.shares_memory(Graph.from_edge_index(PATH, x=sparse).x.data, sparse.data)
+
+    whole = Graph.from_edge_index(PATH[:, :3], x=x)
+    assert np.shares_memory(whole.undirected().x, x)
+
+
+def test_input_stays_the_callers():
+    y, weights, edges = np.array([0, 1, 0]), np.ones(4), PATH.copy()
+    graph = Graph.from_edge_index(edges, y=y, weights=weights)
+    y[0], weights[0], edges[0, 0] = 1, 9, 2
+    assert graph.y.tolist() == [0, 1, 0]
+    assert graph.weights.tolist() == [1, 1, 1, 1]
+    assert graph.neighbours(0).tolist() == [1]
+
+
+def test_graph_is_frozen():
+    graph = Graph.from_edge_index(PATH, y=[0, 1, 0], weights=np.ones(4), splits=[Split([0, 1], [2], [])])
+    for name in ("indptr", "indices", "weights", "y", "x", "splits", "name"):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(graph, name, None)
+    for array in (graph.indptr, graph.indices, graph.weights, graph.y, graph.splits[0].train):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+
+
+def test_undirected_graph_is_frozen():
+    both = Graph.from_edge_index([[0, 1], [1, 2]], weights=[1.0, 2.0]).undirected()
+    for array in (both.indptr, both.indices, both.weights):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+
+
+def test_counts_and_repr():
+    x = np.zeros((3, 5), np.float32)
+    graph = Graph.from_edge_index(PATH, x=x, y=[0, 1, -1], name="path", splits=[Split([0, 1], [], [])])
+    assert (graph.n, graph.m, graph.num_features, graph.num_classes) == (3, 2, 5, 2)
+    assert graph.classes == ("0", "1")
+    assert graph.nbytes == 4 * 8 + 4 * 4 + 3 * 8 + 60
+    assert repr(graph) == "Graph('path': 3 nodes, 4 stored edges, 5 features, 2 classes, 1 split)"
+    sparse = Graph.from_edge_index(PATH, x=sp.csr_array(np.eye(3)))
+    assert sparse.nbytes == 4 * 8 + 4 * 4 + sparse.x.data.nbytes + sparse.x.indices.nbytes + sparse.x.indptr.nbytes
+
+
+def test_number_of_nodes_comes_from_the_first_that_knows():
+    assert Graph.from_edge_index(PATH).n == 3
+    assert Graph.from_edge_index(PATH, y=[0, 0, 0, 0]).n == 4
+    assert Graph.from_edge_index(PATH, x=np.zeros((5, 1))).n == 5
+    assert Graph.from_edge_index(PATH, num_nodes=6).n == 6
+
+
+# ---------------------------------------------------------------------------------------------- checks
+
+
+@pytest.mark.parametrize(
+    ("edges", "named", "message"),
+    [
+        (
+            [[0, 5, 1, 7], [1, 0, 0, 1]],
+            dict(num_nodes=3),
+            "2 edges have a source outside 0 to 2: 5, 7, the first at edge 1;",
+        ),
+        ([[0, 1], [1, -1]], {}, "1 edge has a target outside 0 to 1: -1, the first at edge 1; ids count from 0"),
+        ([[0, 1]], {}, r"edge_index must have shape \(2, m\), got \(1, 2\)"),
+        ([[0, 1], [1, 2], [2, 0]], {}, "looks transposed, pass edge_index.T"),
+        ([0, 1], {}, r"got \(2,\)"),
+        ([[0, 1], [1]], {}, "edge_index is ragged"),
+        (([0, 1], [1]), {}, r"as many targets as sources, got shapes \(2,\) and \(1,\)"),
+        ([[0.0, 1.0], [1.0, 0.0]], {}, r"edge_index must be integers, got dtype float64; convert with .astype"),
+        ([[0.0, np.nan], [1.0, 0.0]], {}, "1 of them are NaN"),
+        ([["a"], ["b"]], {}, "edge_index must be integers, got dtype <U1"),
+        ([[True], [False]], {}, "edge_index must be integers, got dtype bool"),
+        ([[], []], {}, "the graph is empty: num_nodes must be at least 1, got 0"),
+        (PATH, dict(num_nodes=0), "num_nodes must be at least 1, got 0"),
+    ],
+)
+def test_edge_refusals(edges, named, message):
+    with pytest.raises(InputError, match=message):
+        Graph.from_edge_index(edges, **named)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1, np.nan, 1, np.inf], "2 weights are not finite: nan at edge 1; replace or remove them"),
+        ([1, 1, -2, 1], r"1 weight is negative: -2.0 at edge 2; the normalised adjacency needs positive weights"),
+        (
+            [1, 1, 0, 0],
+            "2 weights are zero: 0.0 at edge 2; an edge of weight 0 is no edge",
+        ),
+        ([1, 1], r"weights must have shape \(4,\), one per edge, got \(2,\)"),
+        (["a", "b", "c", "d"], "weights must be numbers, got dtype <U1"),
+        ([[1], [1, 2], [1], [1]], "weights is ragged"),
+    ],
+)
+def test_weight_refusals(weights, message):
+    with pytest.raises(InputError, match=message):
+        Graph.from_edge_index(PATH, weights=weights)
+
+
+def test_whole_weights_become_float_and_float32_stays():
+    assert Graph.from_edge_index(PATH, weights=[1, 2, 3, 4]).weights.dtype == np.float64
+    assert Graph.from_edge_index(PATH, weights=np.ones(4, np.float32)).weights.dtype == np.float32
+
+
+def damaged(value, kind, tmp_path):
+    x = np.ones((3, 4))
+    x[1, 2] = value
+    x[2, 0] = np.nan
+    if kind == "sparse":
+        x[0] = 0  # an empty row, so that positions and offsets differ
+        return sp.csr_array(x)
+    if kind == "coo":
+        return sp.coo_matrix(x)
+    if kind == "mapped":
+        np.save(tmp_path / "x.npy", x)
+        return np.load(tmp_path / "x.npy", mmap_mode="r")
+    if kind == "torch":
+        return torch.tensor(x)
+    return x.astype(kind)
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32", "float16", "torch", "mapped", "sparse", "coo"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("block", [1, 1 << 24])
+def test_features_that_are_not_finite(value, kind, block, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_BLOCK_BYTES", block)
+    with pytest.raises(InputError, match=f"2 values that are not finite, the first {value} at row 1, column 2; fill"):
+        Graph.from_edge_index(PATH, x=damaged(value, kind, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        ([1.0, 2.0, 3.0], r"x must have shape \(n, d\), got \(3,\); pass x.reshape\(-1, 1\)"),
+        (np.zeros((3, 1, 1)), r"got \(3, 1, 1\)"),
+        (np.zeros((4, 1)), "4 rows, but the graph has 3 nodes"),
+        ([[1.0], [2.0, 3.0], [4.0]], "x is ragged"),
+        ([["a"], ["b"], ["c"]], "x must hold numbers, got dtype <U1; encode text"),
+        (np.array([[1], [None], [2]], dtype=object), "x must hold numbers, got dtype object"),
+        (torch.eye(3).to_sparse(), "x is a sparse tensor; pass a scipy.sparse matrix"),
+    ],
+)
+def test_feature_refusals(x, message):
+    with pytest.raises(InputError, match=message):
+        Graph.from_edge_index(PATH, x=x, num_nodes=3)
+
+
+@pytest.mark.parametrize("kind", ["bool", "int8", "uint8", "int64", "float16"])
+def test_features_of_any_number_are_kept_as_they_are(kind):
+    assert Graph.from_edge_index(PATH, x=np.ones((3, 2), kind)).x.dtype == np.dtype(kind)
+
+
+@pytest.mark.parametrize(
+    ("y", "classes", "message"),
+    [
+        ([0, 1], None, r"y must have shape \(3,\), one label per node, got \(2,\)"),
+        ([[0], [1], [0]], None, r"got \(3, 1\)"),
+        ([0, -2, -3], None, "2 labels are below -1: -2 at node 1; classes count from 0"),
+        ([0, 1, 2], ["a", "b"], "label 2 has no name: only 2 classes are named"),
+        ([0, 1, 9], None, "label 9 in a graph of 3 nodes; number the classes 0, 1, 2"),
+        ([0.0, 1.0, np.nan], None, r"y \(labels\) must be integers, got dtype float64; 1 of them are NaN"),
+        (["a", "b", "a"], None, r"y \(labels\) must be integers, got dtype <U1"),
+    ],
+)
+def test_label_refusals(y, classes, message):
+    with pytest.raises(InputError, match=message):
+        Graph.from_edge_index(PATH, y=y, classes=classes, num_nodes=3)
+
+
+def test_boolean_labels_are_two_classes():
+    graph = Graph.from_edge_index(PATH, y=[True, False, True])
+    assert graph.y.tolist() == [1, 0, 1]
+
+
+def test_graph_without_labels():
+    graph = Graph.from_edge_index(PATH, name="bare")
+    assert graph.num_classes == 0
+    with pytest.raises(InputError, match="bare has no labels; pass y"):
+        graph.labels()
+    with pytest.raises(InputError, match="bare has no labels"):
+        graph.with_splits([Split([0], [1], [2])])
+
+
+def test_all_labels_unknown_warns():
+    with pytest.warns(InputWarning, match="no node has a label"):
+        graph = Graph.from_edge_index(PATH, y=[-1, -1, -1])
+    with pytest.raises(InputError, match="has no labels"):
+        graph.labels()
+
+
+def test_empty_class_warns():
+    with pytest.warns(InputWarning, match="path: 1 of 3 classes have no node: 1"):
+        Graph.from_edge_index(PATH, y=[0, 2, 0], name="path")
+
+
+def test_duplicates_are_counted_and_warned():
+    edges = [[0, 0, 0, 1, 1], [1, 1, 1, 0, 0]]
+    with pytest.warns(InputWarning, match="pair: 3 of 5 edges repeat another one; they were merged into one"):
+        graph = Graph.from_edge_index(edges, name="pair")
+    assert (graph.duplicate_edges, graph.m, graph.weights) == (3, 1, None)
+    with pytest.warns(InputWarning, match="merged, their weights added"):
+        graph = Graph.from_edge_index(edges, weights=[1, 2, 3, 4, 5])
+    assert graph.weights.tolist() == [6, 9]
+
+
+def test_self_loops_are_kept_and_warned():
+    with pytest.warns(InputWarning, match="2 edges join a node to itself: kept"):
+        graph = Graph.from_edge_index([[0, 1, 0, 1], [0, 1, 1, 0]])
+    assert graph.self_loops == 2
+    assert graph.neighbours(0).tolist() == [0, 1]
+    assert graph.m == 3
+
+
+def test_no_edges_warns():
+    with pytest.warns(InputWarning, match="no edges, so all 3 nodes are isolated"):
+        graph = Graph.from_edge_index([[], []], num_nodes=3)
+    assert graph.m == 0
+    assert not graph.normalised().toarray().any()
+
+
+def test_warnings_point_at_the_caller():
+    with pytest.warns(InputWarning) as caught:
+        Graph.from_scipy(sp.coo_array((3, 3)))
+    assert caught[0].filename == __file__
+
+
+def test_some_spells_out_five():
+    assert some([1, 2]) == "1, 2"
+    assert some(range(7)) == "0, 1, 2, 3, 4, ... (7 in all)"
+
+
+@pytest.mark.parametrize(
+    ("values", "y", "classes"),
+    [
+        (["b", None, "a", float("nan")], [1, -1, 0, -1], ("a", "b")),
+        ([10, 2, 10], [1, 0, 1], ("2", "10")),
+        (["b", 1], [1, 0], ("1", "b")),
+        ([None], [-1], ()),
+    ],
+)
+def test_encode_labels(values, y, classes):
+    assert encode_labels(values)[0].tolist() == y
+    assert encode_labels(values)[1] == classes
+
+
+# ---------------------------------------------------------------------------------------------- splits
+
+
+def test_split_takes_ids_and_masks_alike():
+    masks = np.array([[1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 1]], bool)
+    ids = Split([2, 0], [1], [3])
+    assert ids.train.tolist() == [0, 2]
+    assert ids.sizes == (2, 1, 1)
+    assert Split(*masks).hash == Split(*torch.tensor(masks)).hash == ids.hash
+
+
+def test_split_hash_tells_parts_apart():
+    splits = [
+        Split([0, 1], [2], [3]),
+        Split([0], [1, 2], [3]),
+        Split([0, 1], [3], [2]),
+        Split([0, 1], [2, 3], []),
+        Split([0, 1, 2], [], [3]),
+    ]
+    assert len({split.hash for split in splits}) == len(splits)
+    assert Split([1, 0], [2], [3]).hash == splits[0].hash
+    assert len(splits[0].hash) == 16
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (([0, 1, 2], [2, 1], [3]), "2 nodes are in both train and val: 1, 2; each node belongs to one part"),
+        (([0], [1], [0]), "1 node is in both train and test: 0"),
+        (([0], [1], [1]), "1 node is in both val and test: 1"),
+        (([0, 0, 1], [2], [3]), "train lists 1 node more than once: 0"),
+        (([0], [-1], [3]), "val holds the negative node id -1"),
+        (([], [1], [3]), "the split has no training node"),
+        (([[0, 1]], [2], [3]), r"train must be one-dimensional, got shape \(1, 2\); pass one Split per column"),
+        (([0.5], [1], [2]), "train must be integers, got dtype float64"),
+    ],
+)
+def test_split_refusals(parts, message):
+    with pytest.raises(InputError, match=message):
+        Split(*parts)
+
+
+def test_split_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Split([0], [1], [2]).train = np.array([1])
+
+
+def test_split_beyond_the_graph():
+    with pytest.raises(InputError, match=r"path, split 1: test names 2 nodes not there: 3, 7; .* 0 to 2"):
+        Graph.from_edge_index(
+            PATH, y=[0, 1, 0], name="path", splits=[Split([0, 1], [2], []), Split([0, 1], [2], [3, 7])]
+        )
+
+
+def test_training_node_without_label():
+    with pytest.raises(InputError, match=r"split 0: 1 training node has no label \(-1\): 2; take them out of train"):
+        Graph.from_edge_index(PATH, y=[0, 1, -1], splits=[Split([0, 1, 2], [], [])])
+    with pytest.warns(InputWarning, match="1 node of val without a label cannot be scored: 2"):
+        Graph.from_edge_index(PATH, y=[0, 1, -1], splits=[Split([0, 1], [2], [])])
+
+
+def test_class_missing_from_train_warns():
+    with pytest.warns(InputWarning, match=r"split 0: 1 of 2 classes have no training node .*: odd; a stratified"):
+        Graph.from_edge_index(PATH, y=[0, 1, 0], classes=["even", "odd"], splits=[Split([0, 2], [1], [])])
+
+
+# ------------------------------------------------------------------------------ from and to other libraries
+
+
+@checked
+@given(edge_lists(), st.booleans())
+def test_round_trips_keep_the_adjacency(given_edges, weighted):
+    n, edges = given_edges
+    weights = 2.0 + np.arange(edges.shape[1]) if weighted else None
+    graph = build(edges, num_nodes=n, weights=weights)
+    for back in (
+        quiet(Graph.from_pyg, graph.to_pyg()),
+        quiet(Graph.from_scipy, graph.to_scipy()),
+        quiet(Graph.from_networkx, graph.to_networkx()),
+    ):
+        assert np.array_equal(back.adjacency().toarray(), graph.adjacency().toarray())
+        # without any edge nothing tells a weighted graph from another
+        assert not edges.size or (back.weights is None) == (graph.weights is None)
+
+
+def full_graph(x) -> Graph:
+    splits = [Split([0, 1], [2], []), Split([1, 2], [], [0])]
+    return Graph.from_edge_index(PATH, x=x, y=[0, 1, 0], splits=splits)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_pyg_round_trip_keeps_everything(sparse):
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    graph = full_graph(sp.csr_array(x) if sparse else x)
+    data = graph.to_pyg()
+    assert data.num_nodes == 3
+    assert data.train_mask.shape == (3, 2)
+    back = Graph.from_pyg(data)
+    assert_same(back, graph)
+    assert np.array_equal(back.x, x)
+    data.x[0, 0], data.y[0] = 9, 1  # the tensors are their own
+    assert x[0, 0] == 0
+    assert graph.y[0] == 0
+
+
+def test_pyg_reads_one_mask_and_column_labels():
+    mask = torch.eye(3, dtype=torch.bool)
+    data = Data(
+        edge_index=torch.tensor(PATH),
+        y=torch.tensor([[0], [0], [0]]),
+        num_nodes=3,
+        train_mask=mask[0],
+        val_mask=mask[1],
+        test_mask=mask[2],
+    )
+    graph = Graph.from_pyg(data, name="tiny")
+    assert graph.name == "tiny"
+    assert graph.y.tolist() == [0, 0, 0]
+    assert graph.splits[0].hash == Split([0], [1], [2]).hash
+    del data.test_mask
+    with pytest.raises(InputError, match="train_mask but not all of"):
+        Graph.from_pyg(data)
+    with pytest.raises(InputError, match="no edge_index"):
+        Graph.from_pyg(Data(x=torch.ones(3, 1)))
+
+
+def test_scipy_values_are_weights_unless_all_are_one():
+    matrix = sp.csr_matrix(np.array([[0, 2.0], [1.0, 0]]))
+    assert Graph.from_scipy(matrix).weights.tolist() == [2, 1]
+    assert Graph.from_scipy(sp.csc_array(np.array([[0, 1], [1, 0]]))).weights is None
+    assert Graph.from_scipy(sp.coo_array(np.array([[False, True], [True, False]]))).weights is None
+
+
+def test_scipy_refusals():
+    with pytest.raises(InputError, match=r"square, got shape \(2, 3\)"):
+        Graph.from_scipy(sp.csr_array((2, 3)))
+    with pytest.raises(InputError, match="must be a scipy sparse matrix, got ndarray"):
+        Graph.from_scipy(np.eye(2))
+    with pytest.raises(InputError, match="1 weight is negative"):
+        Graph.from_scipy(sp.csr_array(np.array([[0, -1.0], [1.0, 0]])))
+
+
+def test_scipy_shares_the_ids():
+    graph = Graph.from_edge_index(PATH)
+    assert np.shares_memory(graph.to_scipy().indices, graph.indices)
+
+
+def test_networkx_names_labels_and_features():
+    source = nx.Graph([("c", "a"), ("a", "b")], name="letters")
+    for node, colour, size in (("a", "red", 1.0), ("b", "blue", 2.0), ("c", None, 3.0)):
+        source.nodes[node].update(size=size, **({"colour": colour} if colour else {}))
+    graph = Graph.from_networkx(source, label="colour", features=["size"])
+    assert graph.name == "letters"
+    assert graph.node_ids.tolist() == ["c", "a", "b"]
+    assert graph.y.tolist() == [-1, 1, 0]
+    assert graph.classes == ("blue", "red")
+    assert graph.x.tolist() == [[3], [1], [2]]
+    back = graph.to_networkx()
+    assert nx.utils.graphs_equal(nx.Graph(back.edges), nx.Graph(source.edges))
+    assert dict(back.nodes(data="label")) == {"c": None, "a": "red", "b": "blue"}
+    del source.nodes["b"]["size"]
+    with pytest.raises(InputError, match="node 'b' has no attribute 'size'"):
+        Graph.from_networkx(source, features=["size"])
+
+
+def test_networkx_keeps_directions_and_weights():
+    source = nx.DiGraph()
+    source.add_edge(0, 1, weight=2.0)
+    graph = Graph.from_networkx(source)
+    assert graph.is_directed
+    assert graph.to_networkx().is_directed()
+    assert graph.weights.tolist() == [2]
+    source.add_edge(1, 2)  # not every edge has a weight now
+    assert Graph.from_networkx(source).weights is None
+    assert not Graph.from_networkx(nx.Graph([(0, 1)])).to_networkx().is_directed()
+
+
+def test_networkx_parallel_edges_are_merged():
+    with pytest.warns(InputWarning, match="2 of 4 edges repeat"):
+        graph = Graph.from_networkx(nx.MultiGraph([(0, 1), (0, 1)]))
+    assert graph.m == 1
+
+
+# --------------------------------------------------------------------- input of rarer kinds: refused or read
+
+
+@pytest.mark.parametrize("kind", [">i8", ">i4"])
+def test_edges_in_foreign_byte_order_are_read(kind):
+    assert_same(Graph.from_edge_index(PATH.astype(kind)), Graph.from_edge_index(PATH))
+
+
+@pytest.mark.parametrize("kind", ["float16", ">f8", "longdouble"])
+def test_weights_of_unusual_floats_are_read(kind):
+    assert Graph.from_edge_index(PATH, weights=np.ones(4, kind)).weights.tolist() == [1, 1, 1, 1]
+
+
+def test_bfloat16_features_are_refused_with_a_way_out():
+    with pytest.raises(InputError, match=r"x .*bfloat16"):
+        Graph.from_edge_index(PATH, x=torch.ones(3, 2, dtype=torch.bfloat16))
+
+
+def test_labels_without_dimension_are_refused():
+    with pytest.raises(InputError, match="y must have shape"):
+        Graph.from_edge_index(PATH, y=np.array(1))
+
+
+def test_merged_weights_must_stay_finite():
+    with pytest.raises(InputError, match="not finite"):
+        build([[0, 0], [1, 1]], weights=np.array([3e38, 3e38], np.float32))
+
+
+def test_named_classes_may_outnumber_the_nodes():
+    graph = build([[0, 1], [1, 0]], y=[2, 0], classes=["a", "b", "c"])
+    assert graph.y.tolist() == [2, 0]
+
+
+def test_masks_of_different_lengths_are_refused():
+    with pytest.raises(InputError, match="mask"):
+        Split([True, False], [False, False, True], [False, False, False])

@@ -1,0 +1,355 @@
+"""The patch table: what it holds, going on after any interruption, and what it refuses."""
+
+import json
+import pickle
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from gpatcher.datasets.load import load_graph
+from gpatcher.errors import InputError
+from gpatcher.patches.ppr import push_patches
+from gpatcher.patches.store import PatchTable, _make_shard, write_patches
+from gpatcher.scale.executors import LocalEngine
+
+SOURCE = "rmat:n=3000,m=20000,seed=1"
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return load_graph(SOURCE)
+
+
+@pytest.fixture
+def table(graph, tmp_path):
+    return write_patches(graph, tmp_path / "patches", size=8, shard=700)
+
+
+def shards(folder):
+    return sorted(folder.glob("*.npy"))
+
+
+def stamps(folder):
+    return {path.name: path.stat().st_mtime_ns for path in shards(folder)}
+
+
+# ------------------------------------------------------------------------------------------ what it holds
+
+
+def test_the_table_holds_the_patches(table, graph):
+    whole = push_patches(graph, 8)
+    assert len(table) == table.n == 3000
+    assert table.size == 8
+    assert table.parameters == {"c": 0.5, "eps": 1e-5, "self_loops": False}
+    assert table.fingerprint == graph.fingerprint
+    assert len(shards(table.folder)) == 5
+    found = table[:]
+    np.testing.assert_array_equal(found.index, whole.index)
+    np.testing.assert_array_equal(found.score, whole.score)
+    assert found.index.dtype == np.int32
+    assert found.score.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [2999, 0, 700, 699, 0],
+        np.array([5]),
+        [],
+        slice(690, 1405),
+        slice(None, None, 500),
+        2100,
+        torch.tensor([4, 2800]),
+    ],
+    ids=str,
+)
+def test_rows_are_read_in_any_order(table, graph, nodes):
+    whole = push_patches(graph, 8)
+    found = table[nodes]
+    plain = np.asarray(nodes, dtype=np.int64) if not isinstance(nodes, slice) else nodes
+    np.testing.assert_array_equal(found.index, whole.index[plain])
+    np.testing.assert_array_equal(found.score, whole.score[plain])
+
+
+def test_a_mask_picks_its_nodes(table):
+    mask = np.zeros(3000, bool)
+    mask[[3, 2998]] = True
+    assert table[mask].index[:, 0].tolist() == [3, 2998]
+
+
+@pytest.mark.parametrize("wrong", [[3000], [-1], [0.5]])
+def test_nodes_that_are_not_there_are_refused(table, wrong):
+    with pytest.raises(InputError, match=str(wrong[0]).replace("0.5", "float64")):
+        table[wrong]
+
+
+def test_a_table_goes_to_another_process_by_its_place(table):
+    sent = pickle.dumps(table)
+    assert len(sent) < 1000
+    np.testing.assert_array_equal(pickle.loads(sent)[[7]].index, table[[7]].index)
+
+
+@pytest.mark.parametrize("options", [{"self_loops": True}, {"c": 0.8, "eps": 1e-3}, {"size": 1}, {"size": 5000}])
+def test_parameters_reach_the_push(tmp_path, options):
+    small = load_graph("rmat:n=300,m=900,seed=2")
+    given = {"size": 4} | options
+    whole = push_patches(small, **given)
+    found = write_patches(small, tmp_path, **given, shard=128)[:]
+    np.testing.assert_array_equal(found.index, whole.index)
+    np.testing.assert_array_equal(found.score, whole.score)
+
+
+def test_threads_leave_no_trace(graph, table, tmp_path):
+    write_patches(graph, tmp_path / "other", size=8, shard=700, engine=LocalEngine(threads=1))
+    for one, two in zip(shards(table.folder), shards(tmp_path / "other"), strict=True):
+        assert one.name == two.name
+        assert one.read_bytes() == two.read_bytes()
+
+
+@pytest.mark.parametrize(("n", "shard", "count"), [(1000, 1024, 1), (200_000, 1563, 128)])
+def test_shards_are_a_128th_of_the_nodes(tmp_path, n, shard, count):
+    table = write_patches(load_graph(f"rmat:n={n},m={n},seed=1"), tmp_path, size=2, eps=1e-2)
+    assert table.shard == shard
+    assert len(table.files) == count
+
+
+def test_progress_counts_nodes(graph, tmp_path):
+    seen = []
+    write_patches(graph, tmp_path, size=4, shard=2000, progress=lambda a, b: seen.append((a, b)))
+    assert seen[-1] == (3000, 3000)
+    assert [a for a, _ in seen] == sorted({a for a, _ in seen})
+
+
+# ------------------------------------------------------------------------------------------ going on
+
+
+def test_a_second_call_makes_nothing(graph, table):
+    before = stamps(table.folder)
+    manifest = (table.folder / "manifest.json").read_text()
+    write_patches(graph, table.folder, size=8, shard=700)
+    assert stamps(table.folder) == before
+    assert (table.folder / "manifest.json").read_text() == manifest
+
+
+def test_only_the_missing_shard_is_made(graph, table):
+    before = stamps(table.folder)
+    gone = shards(table.folder)[2]
+    gone.unlink()
+    with pytest.raises(InputError, match=f"{gone.name}.*not there.*run the same"):
+        PatchTable.open(table.folder)
+    seen = []
+    write_patches(graph, table.folder, size=8, shard=700, progress=lambda a, b: seen.append(a))
+    assert seen == [3000]
+    after = stamps(table.folder)
+    assert after.keys() == before.keys()
+    assert {name for name in after if after[name] != before[name]} == {gone.name}
+    PatchTable.open(table.folder).verify()
+
+
+# ------------------------------------------------------------------------------------------ damage
+
+
+def test_a_truncated_shard_is_named(graph, table):
+    hurt = shards(table.folder)[1]
+    hurt.write_bytes(hurt.read_bytes()[:-100])
+    for call in (lambda: PatchTable.open(table.folder), lambda: write_patches(graph, table.folder, size=8, shard=700)):
+        with pytest.raises(InputError, match=f"{hurt.name} is damaged.*bytes.*delete it"):
+            call()
+
+
+def test_a_changed_shard_is_found_by_its_checksum(graph, table):
+    table.verify()
+    hurt = shards(table.folder)[3]
+    content = bytearray(hurt.read_bytes())
+    content[-7] ^= 1
+    hurt.write_bytes(content)
+    opened = PatchTable.open(table.folder)
+    for call in (opened.verify, lambda: write_patches(graph, table.folder, size=8, shard=700)):
+        with pytest.raises(InputError, match=f"{hurt.name} is damaged.*checksum.*delete it"):
+            call()
+    hurt.unlink()
+    write_patches(graph, table.folder, size=8, shard=700).verify()
+
+
+def test_verifying_reports_progress(table):
+    seen = []
+    table.verify(lambda a, b: seen.append((a, b)))
+    assert seen == [(k, 5) for k in range(1, 6)]
+
+
+# ------------------------------------------------------------------------------------------ what it refuses
+
+
+def test_the_table_of_another_graph_is_refused(table):
+    other = load_graph("rmat:n=3000,m=20000,seed=2")
+    with pytest.raises(InputError, match=r"belongs to another graph.*fingerprint"):
+        PatchTable.open(table.folder, other)
+    before = stamps(table.folder)
+    with pytest.raises(InputError, match="belongs to another graph"):
+        write_patches(other, table.folder, size=8, shard=700)
+    assert stamps(table.folder) == before
+
+
+def test_the_same_graph_is_accepted(table, graph):
+    assert PatchTable.open(table.folder, graph).n == 3000
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"c": 0.6}, "c=0.5, not 0.6"), ({"size": 9}, "size=8, not 9"), ({"shard": 512}, "shard=700, not 512")],
+)
+def test_other_parameters_in_the_same_folder_are_refused(graph, table, options, words):
+    with pytest.raises(InputError, match=words):
+        write_patches(graph, table.folder, **({"size": 8, "shard": 700} | options))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"c": 1.5}, "c must lie"), ({"eps": 0}, "eps must lie"), ({"size": 0}, "got 0"), ({"shard": 0}, "got 0")],
+)
+def test_wrong_arguments_are_refused_before_anything_is_made(graph, tmp_path, options, words):
+    with pytest.raises(InputError, match=words):
+        write_patches(graph, tmp_path / "new", **options)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_without_a_table_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"holds no patch table.*gpatcher patches"):
+        PatchTable.open(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "other"}'])
+def test_what_is_no_manifest_is_refused(graph, tmp_path, text):
+    (tmp_path / "manifest.json").write_text(text)
+    for call in (lambda: PatchTable.open(tmp_path), lambda: write_patches(graph, tmp_path)):
+        with pytest.raises(InputError, match="not the description of a patch table"):
+            call()
+
+
+@pytest.mark.parametrize(("change", "words"), [({"version": 99}, "version 99"), ({"complete": False}, "not finished")])
+def test_other_versions_and_unfinished_tables_are_refused(table, change, words):
+    path = table.folder / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(InputError, match=words):
+        PatchTable.open(table.folder)
+
+
+def test_a_file_in_the_way_is_an_error(graph, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(InputError, match="choose another folder"):
+        write_patches(graph, tmp_path / "file")
+
+
+class OtherDisk:
+    """What a machine looks like that writes to a disk of its own: its files are not where the others look."""
+
+    def map(self, function, items, shared=()):
+        folder, *push = shared
+        folder.with_name("elsewhere").mkdir()
+        for item in items:
+            yield item, function(item, folder.with_name("elsewhere"), *push)
+
+
+def test_a_folder_that_machines_do_not_share_is_an_error(graph, tmp_path):
+    with pytest.raises(InputError, match=r"wrote 00000-.*not in .*patches here.*all machines share"):
+        write_patches(graph, tmp_path / "patches", size=8, engine=OtherDisk())
+    # the same on a machine where the folder is missing
+    with pytest.raises(InputError, match=r"gone is not there on .*all machines of the cluster share"):
+        _make_shard((0, (0, 10)), tmp_path / "gone")
+
+
+# ------------------------------------------------------------------------------------------ faults, for real
+
+LARGER = "rmat:n=8000,m=80000,seed=1"
+COMMAND = [sys.executable, "-c", "from gpatcher.cli import main; main()", "patches", LARGER, "--size", "8"]
+OPTIONS = ["--shard", "512", "--threads", "1", "--eps", "2e-6"]
+
+
+def begin(folder, count):
+    """Start the command and wait until some shards are there."""
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell has its background jobs ignore Ctrl-C
+    command = [*COMMAND, *OPTIONS, "--out", str(folder)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heard)
+    while len(shards(folder)) < count:
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    return process
+
+
+def finish(folder):
+    done = subprocess.run([*COMMAND, *OPTIONS, "--out", str(folder)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return PatchTable.open(folder)
+
+
+def test_after_a_kill_the_same_command_makes_only_what_is_missing(tmp_path):
+    process = begin(tmp_path / "a", 2)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    kept = stamps(tmp_path / "a")
+    assert 2 <= len(kept) < 16
+    (tmp_path / "a" / ".00015.partial").write_bytes(b"half")  # what a kill within a write leaves
+    table = finish(tmp_path / "a")
+    after = stamps(tmp_path / "a")
+    assert len(after) == 16
+    assert {name: after[name] for name in kept} == kept
+    assert not list((tmp_path / "a").glob(".*.partial"))
+    table.verify()
+    whole = write_patches(load_graph(LARGER), tmp_path / "b", size=8, shard=512, eps=2e-6)
+    assert whole.files == table.files
+
+
+def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path):
+    process = begin(tmp_path, 1)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    kept = stamps(tmp_path)
+    assert re.search(rf"stopped: {len(kept)} shards? (is|are) finished in {tmp_path}; the same command makes", said)
+    assert "Traceback" not in said
+    assert 1 <= len(kept) < 16
+    with pytest.raises(InputError, match="not finished; run the command that began it again"):
+        PatchTable.open(tmp_path)
+    finish(tmp_path).verify()
+    assert {name: stamp for name, stamp in stamps(tmp_path).items() if name in kept} == kept
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 160 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", str(folder)]
+    if not shutil.which("mount") or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk is not permitted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_a_clear_error_and_keeps_what_is_finished(graph, small_disk):
+    with pytest.raises(InputError, match=r"the disk is full.*finished shards stay.*same command again"):
+        write_patches(graph, small_disk, size=8, shard=700, engine=LocalEngine(threads=1))
+    kept = stamps(small_disk)
+    assert 3 <= len(kept) < 5  # the last one is smaller and may still fit
+    assert not list(small_disk.glob(".*.partial"))
+    subprocess.run(["mount", "-o", "remount,size=10m", str(small_disk)], check=True)
+    write_patches(graph, small_disk, size=8, shard=700).verify()
+    assert {name: stamp for name, stamp in stamps(small_disk).items() if name in kept} == kept
+
+
+def test_a_second_writer_is_refused(graph, tmp_path):
+    process = begin(tmp_path, 1)
+    try:
+        with pytest.raises(InputError, match="another process writes into"):
+            write_patches(load_graph(LARGER), tmp_path, size=8, shard=512, eps=2e-6)
+    finally:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,147 @@
+"""Engines: the same results whoever does the work, and what happens when a worker, or the user, ends it."""
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from gpatcher.datasets.load import load_graph
+from gpatcher.errors import InputError
+from gpatcher.patches.store import write_patches
+from gpatcher.scale.executors import ENGINES, LocalEngine, RayEngine, make_engine
+
+
+def square(item, add=0):
+    return item * item + add
+
+
+# ------------------------------------------------------------------------------------------ threads
+
+
+@pytest.mark.parametrize("threads", [1, 3, None])
+def test_every_item_comes_back_once_with_its_result(threads):
+    found = list(LocalEngine(threads).map(square, range(50), shared=(5,)))
+    assert sorted(found) == [(i, i * i + 5) for i in range(50)]
+
+
+def test_results_come_as_they_finish():
+    first_may_end = threading.Event()
+
+    def work(item):
+        if item == 0:
+            assert first_may_end.wait(20)
+        return item
+
+    order = []
+    for item, _ in LocalEngine(2).map(work, range(4)):
+        order.append(item)
+        if item == 2:
+            first_may_end.set()
+    assert order[0] != 0
+    assert sorted(order) == [0, 1, 2, 3]
+
+
+def test_items_are_taken_a_few_at_a_time():
+    taken = []
+
+    def items():
+        for i in range(1000):
+            taken.append(i)
+            yield i
+
+    results = LocalEngine(2).map(square, items())
+    next(results)
+    assert len(taken) <= 8
+    results.close()
+    assert len(taken) <= 8
+
+
+def test_no_items_no_results():
+    assert list(LocalEngine(2).map(square, [])) == []
+
+
+def test_an_error_is_raised_and_ends_the_work():
+    done = []
+
+    def work(item):
+        if item == 3:
+            raise InputError("3 is refused")
+        done.append(item)
+
+    with pytest.raises(InputError, match="3 is refused"):
+        list(LocalEngine(1).map(work, range(1000)))
+    assert len(done) < 20
+
+
+# ------------------------------------------------------------------------------------------ by name
+
+
+def test_engines_by_name():
+    assert make_engine("local", threads=3).threads == 3
+    assert all(make_engine(name) for name in ENGINES)
+    assert isinstance(make_engine("ray", address="auto"), RayEngine)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"name": "spark"}, "'spark'.*local, ray"),
+        ({"name": "local", "address": "head:6379"}, r"'head:6379'.*--engine ray"),
+        ({"name": "ray", "threads": 2}, "threads=2 is for the local engine"),
+        ({"name": "local", "threads": 0}, "at least 1, got 0"),
+    ],
+)
+def test_wrong_engines_are_refused(given, words):
+    with pytest.raises(InputError, match=words):
+        make_engine(**given)
+
+
+def test_without_ray_the_error_says_how_to_get_it():
+    code = "import sys; sys.modules['ray'] = None\nfrom gpatcher.cli import main\nmain()"
+    command = [sys.executable, "-c", code, "patches", "texas", "--engine", "ray"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "pip install 'gpatcher[ray]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_local_engine_does_not_load_ray():
+    code = (
+        "import sys, gpatcher.patches.store, gpatcher.scale.executors\n"
+        "list(gpatcher.scale.executors.LocalEngine().map(abs, [1]))\nsys.exit('ray' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_address_where_nobody_answers_is_named():
+    pytest.importorskip("ray")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        free = f"127.0.0.1:{server.getsockname()[1]}"
+    for address in (free, "127.0.0.1:99999"):
+        with pytest.raises(InputError, match=f"no Ray cluster answers at '{address}'.*ray start --head"):
+            list(RayEngine(address).map(square, [1]))
+
+
+# ------------------------------------------------------------------------------------------ a real cluster
+
+
+def test_a_killed_worker_node_leaves_no_trace_in_the_table(loopback_only, tmp_path):
+    source, size, shard, eps = "rmat:n=20000,m=200000,seed=5", 8, 4096, 1e-5
+    script = Path(__file__).with_name("ray_cluster.py")
+    command = [sys.executable, str(script), str(tmp_path / "ray"), source, str(size), str(shard), str(eps)]
+    done = subprocess.run([*loopback_only, *command], capture_output=True, text=True, check=False, timeout=400)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["workers"] == 2
+    assert found["killed"]
+    assert found["killed_at"] < found["total"] == 20000
+    assert found["error"] == "7 is refused"
+    assert found["no_gpu"].startswith("the cluster has 0 GPUs, too few for 1 worker with one each")
+    local = write_patches(load_graph(source), tmp_path / "local", size=size, shard=shard, eps=eps)
+    assert list(local.files) == found["files"]
+    for name in local.files:
+        assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "local" / name).read_bytes()

@@ -1,0 +1,180 @@
+"""Random tables, good and broken: either a graph in which every row is accounted for, or a clean refusal."""
+
+import csv
+import io
+import tempfile
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+import scipy.sparse as sp
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpatcher.errors import InputError
+from gpatcher.tables.columns import KINDS
+from gpatcher.tables.load import load_tables
+
+CELLS = {
+    "integer": st.integers(-5, 2**63 - 1).map(str),
+    "number": st.floats(allow_nan=True, allow_infinity=True).map(str),
+    "boolean": st.sampled_from(["true", "false", "0", "1", "yes"]),
+    "word": st.sampled_from(["red", "green", "NA", "é", " ", "a b", "-1", '"q,q"', "x;y", "1e400", "0x1"]),
+    "date": st.dates().map(str) | st.datetimes().map(str),
+    "text": st.text("ab cé,;|\"'\t.1\n", max_size=12),
+    "empty": st.just(""),
+}
+IDS = [
+    st.integers(-3, 9).map(str),
+    st.sampled_from(list("abcdefgh")),
+    st.sampled_from(["1.0", "1.5", "a", "7", "", "2020-01-01", "true"]),
+    st.integers(0, 9).map(lambda i: f"{i}.0"),
+]
+
+
+def quoted(cell: str) -> str:
+    return '"' + cell.replace('"', '""') + '"' if any(mark in cell for mark in ',;|\t"\n') else cell
+
+
+@st.composite
+def files(draw):
+    """Two files as bytes, their suffix, and options."""
+    key = draw(st.sampled_from(IDS))
+    rows = draw(st.integers(0, 8))
+    unique = draw(st.sampled_from([True, True, False]))
+    ids = draw(
+        st.lists(key, min_size=rows, max_size=rows, unique=unique) if rows < 6 else st.just(list("abcdefgh")[:rows])
+    )
+    kinds = draw(st.lists(st.sampled_from(list(CELLS)), max_size=3))
+    columns = {"id": ids}
+    if draw(st.sampled_from([True, True, False])):
+        columns["label"] = draw(
+            st.lists(st.sampled_from(["x", "y", "z", "", "1", "0.5"]), min_size=rows, max_size=rows)
+        )
+    for j, kind in enumerate(kinds):
+        cell = st.one_of(CELLS[kind], CELLS[kind], CELLS["empty"], CELLS["word"])
+        columns[f"c{j}"] = draw(st.lists(cell, min_size=rows, max_size=rows))
+    end = st.sampled_from(ids) if ids and draw(st.sampled_from([True, True, False])) else key
+    pairs = draw(st.lists(st.tuples(end, end), max_size=10))
+    ends = {"source": [a for a, _ in pairs], "target": [b for _, b in pairs]}
+    mark = draw(st.sampled_from([",", ",", ";", "\t", "|"]))
+    texts = [as_text(table, mark) for table in (columns, ends)]
+    which = draw(st.integers(0, 1))
+    texts[which] = draw(damage(texts[which]))
+    options = {
+        "on_unknown_id": draw(st.sampled_from(["error", "drop", "add"])),
+        "on_duplicate_id": draw(st.sampled_from(["error", "first"])),
+        "on_missing_id": draw(st.sampled_from(["error", "drop"])),
+        "on_rare_class": draw(st.sampled_from(["error", "keep", "unlabel"])),
+        "directed": True,
+        "columns": {f"c{j}": draw(st.sampled_from(KINDS)) for j in range(len(kinds)) if draw(st.integers(0, 3)) == 0},
+    }
+    return texts, options, draw(st.booleans())
+
+
+def as_text(columns: dict[str, list[str]], mark: str) -> bytes:
+    lines = [list(columns), *zip(*columns.values(), strict=True)]
+    return "".join(mark.join(map(quoted, line)) + "\n" for line in lines).encode()
+
+
+def damage(text: bytes):
+    """Mostly the text as it is, else broken in one of the ways that files are broken."""
+    lines = text.splitlines(keepends=True)
+    broken = [
+        b"",
+        b"\n\n",
+        lines[0],
+        text + b"one,two,three,four,five,six,seven\n",
+        text + b"\xff\xfe,\xff\n",
+        text.decode().encode("utf-16"),
+        text.rstrip(b"\n") + b'"',
+        text.replace(b"\n", b"\r\n"),
+        b"\xef\xbb\xbf" + text,
+        text[: len(text) // 2],
+        lines[0].upper() + b"".join(lines[1:]),
+        text.replace(b"id", b"id,id", 1),
+        text + b"\x00\n",
+    ]
+    return st.sampled_from([text] * len(broken) + broken)
+
+
+def check(texts, options, parquet):
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        paths = []
+        for name, text in zip(("nodes", "edges"), texts, strict=True):
+            path = Path(folder) / f"{name}.csv"
+            path.write_bytes(text)
+            if parquet:
+                try:
+                    table = pa.csv.read_csv(path)
+                except pa.ArrowException:
+                    parquet = False
+                else:
+                    path = path.with_suffix(".parquet")
+                    pa.parquet.write_table(table, path)
+            paths.append(path)
+        try:
+            found = load_tables(*paths, **options)
+        except InputError:
+            return "refused"
+        account(found, paths)
+        if found.encoder is not None:
+            x = found.graph.x
+            values = x.data if sp.issparse(x) else x
+            assert x.shape == (found.graph.n, found.encoder.width)
+            assert values.dtype == np.float32
+            assert np.isfinite(values).all()
+            again = load_tables(*paths, **options, encoder=found.encoder).graph.x
+            assert (abs(again - x) if sp.issparse(x) else np.abs(again - x)).max() == 0
+        try:
+            found.with_split()
+        except InputError:
+            return "read"
+        return "read and split"
+
+
+def account(found, paths):
+    """Every row of the files is a node, an edge, or counted as left out."""
+    rows = [count_rows(path) for path in paths]
+    counts, graph = found.counts, found.graph
+    assert counts.node_rows == rows[0]
+    assert counts.edge_rows == rows[1]
+    assert graph.n == counts.node_rows - counts.doubled - counts.nameless + counts.added
+    assert graph.stored_edges == counts.edge_rows - counts.endless - counts.unknown - counts.repeated
+    assert len(set(map(str, graph.node_ids.tolist()))) == graph.n
+
+
+def count_rows(path):
+    """The rows by a reader of its own."""
+    if path.suffix == ".parquet":
+        return pa.parquet.read_metadata(path).num_rows
+    text = path.read_bytes().decode("utf-8-sig")
+    mark = max(",;\t|", key=text.splitlines()[0].count)
+    # a line with nothing in it is no row to either reader
+    return sum(bool(row) for row in csv.reader(io.StringIO(text, newline=""), delimiter=mark)) - 1
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(files())
+def test_random_tables(case):
+    check(*case)
+
+
+@pytest.mark.slow
+def test_two_thousand_random_tables():
+    ends = Counter()
+
+    @settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(files())
+    def run(case):
+        ends[check(*case)] += 1
+
+    run()
+    # the tables are of all kinds, or the test would show little
+    assert min(ends[kind] for kind in ("refused", "read", "read and split")) > 20

@@ -1,0 +1,550 @@
+import gzip
+import string
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpatcher.errors import InputError, InputWarning
+from gpatcher.graph.graph import Graph
+from gpatcher.tables import load as tables_module
+from gpatcher.tables import reader
+from gpatcher.tables.load import load_tables, read_tables
+
+NODES = "id,label,age,member\na,cat,1.5,true\nb,,2,false\nc,ant,-3,true\n"
+EDGES = "source,target\na,b\nc,b\n"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def file(name: str, text: str | bytes) -> Path:
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return file
+
+
+def edge_set(graph: Graph) -> set[tuple]:
+    names = graph.node_ids.tolist()
+    return {(names[v], names[u]) for v in range(graph.n) for u in graph.neighbours(v)}
+
+
+# ------------------------------------------------------------------------------------------ what is read
+
+
+def check_small(graph: Graph) -> None:
+    assert graph.node_ids.tolist() == ["a", "b", "c"]
+    assert edge_set(graph) == {("a", "b"), ("b", "a"), ("c", "b"), ("b", "c")}
+    assert graph.classes == ("ant", "cat")
+    assert graph.y.tolist() == [1, -1, 0]
+    assert graph.x.dtype == np.float32
+    age = np.array([1.5, 2, -3])
+    np.testing.assert_allclose(graph.x, np.stack([(age - age.mean()) / age.std(), [1, 0, 1]], 1), rtol=1e-6)
+    assert graph.name == "edges"
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".CSV", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".pq"])
+def test_every_kind_of_file(write, tmp_path, suffix):
+    for name, text in (("nodes", NODES), ("edges", EDGES)):
+        if suffix in (".parquet", ".pq"):
+            pa.parquet.write_table(pa.csv.read_csv(pa.BufferReader(text.encode())), tmp_path / f"{name}{suffix}")
+        else:
+            text = text.replace(",", "\t") if "tsv" in suffix else text
+            write(f"{name}{suffix}", gzip.compress(text.encode()) if suffix.endswith("gz") else text)
+    check_small(read_tables(tmp_path / f"nodes{suffix}", str(tmp_path / f"edges{suffix}")))
+
+
+@pytest.mark.parametrize("change", [lambda t: "\ufeff" + t, lambda t: t.replace("\n", "\r\n"), lambda t: t.rstrip()])
+def test_what_spreadsheets_write(write, change):
+    check_small(read_tables(write("nodes.csv", change(NODES)), write("edges.csv", change(EDGES))))
+
+
+def test_names_of_columns(write):
+    nodes = write("nodes.csv", "key,kind,f,g\n7,u,1,2\n-2,v,3,4\n")
+    edges = write("edges.csv", "from,to,w\n7,-2,0.5\n")
+    named = {
+        "id": "key",
+        "label": "kind",
+        "source": "from",
+        "target": "to",
+        "weight": "w",
+        "features": ["g"],
+        "columns": {"g": "raw"},
+    }
+    graph = read_tables(nodes, edges, **named, name="mine")
+    assert graph.node_ids.tolist() == [7, -2]
+    assert graph.x.tolist() == [[2], [4]]
+    assert graph.weights.tolist() == [0.5, 0.5]
+    assert graph.classes == ("u", "v")
+    assert graph.name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("ids", "edge"),
+    [
+        (["7", "end"], ("7", "end")),  # a column of digits beside one of text
+        (["12345678901234567890", "12345678901234567891"], ("12345678901234567891", "12345678901234567890")),
+        (["1.1", "1.10"], ("1.10", "1.1")),
+        (["5", "6", "12345678901234567890"], ("5", "6")),
+    ],
+)
+def test_ids_that_look_like_numbers_stay_apart(write, ids, edge):
+    nodes = write("nodes.csv", "id,label\n" + "".join(f"{i},x\n" for i in ids))
+    edges = write("edges.csv", f"source,target\n{edge[0]},{edge[1]}\n")
+    assert edge_set(read_tables(nodes, edges, directed=True)) == {edge}
+    if "6" not in edge:
+        assert edge_set(read_tables(None, edges, directed=True)) == {edge}
+
+
+def test_quoted_line_breaks(write):
+    note = '"two\nlines"'
+    nodes = write("nodes.csv", "id,label,note\n" + "".join(f"{i},x,{note}\n" for i in range(100_000)))
+    assert nodes.stat().st_size > 1 << 20  # more than one block
+    graph = read_tables(nodes, write("edges.csv", "source,target\n0,99999\n"))
+    assert graph.x.shape == (100_000, 1)  # one category
+
+
+def test_edges_in_pieces_are_the_same_edges(write, monkeypatch):
+    nodes = write("nodes.csv", "id,label\n" + "".join(f"n{i},{'ab'[i % 2]}\n" for i in range(50)))
+    text = "".join(f"n{i % 50},n{i * i * 7 % 50},{1 + i % 3}\n" for i in range(400))
+    edges = write("edges.csv", "source,target,weight\n" + text)
+    with pytest.warns(InputWarning):
+        whole = read_tables(nodes, edges, weight="weight")
+    for name, value in {"_WHOLE_BYTES": 0, "_BLOCK_BYTES": 200, "_PIECE_ROWS": 64}.items():
+        monkeypatch.setattr(tables_module, name, value)
+    assert len(list(reader.TableFile.open(edges).pieces(["source", "target"]))) > 3
+    with pytest.warns(InputWarning):
+        pieces = read_tables(nodes, edges, weight="weight")
+    assert pieces.content == whole.content
+
+
+def test_directed(write):
+    graph = read_tables(write("nodes.csv", NODES), write("edges.csv", EDGES), directed=True)
+    assert edge_set(graph) == {("a", "b"), ("c", "b")}
+
+
+@pytest.mark.parametrize(("rows", "ids"), [("10,9\n9,-1\n", [-1, 9, 10]), ("b,a\nB,b\n", ["B", "a", "b"])])
+def test_without_a_table_of_nodes(write, rows, ids):
+    graph = read_tables(None, write("edges.csv", f"source,target\n{rows}"))
+    assert graph.node_ids.tolist() == ids
+    assert graph.m == 2
+    assert graph.x is None
+    assert graph.y is None
+    with pytest.raises(InputError, match="columns of the table of nodes"):
+        read_tables(None, write("edges.csv", EDGES), label="kind")
+
+
+@pytest.mark.parametrize(
+    ("values", "classes", "y"),
+    [
+        (["x", None, "", "b"], ("b", "x"), [1, -1, -1, 0]),
+        ([10, 9, None, 10], ("9", "10"), [1, 0, -1, 1]),
+        ([True, False, None, True], ("False", "True"), [1, 0, -1, 1]),
+        ([1.0, float("nan"), None, 0.0], ("0", "1"), [1, -1, -1, 0]),
+    ],
+)
+def test_kinds_of_labels(tmp_path, values, classes, y):
+    table = pa.table({"id": [1, 2, 3, 4], "label": values})
+    pa.parquet.write_table(table, tmp_path / "nodes.parquet")
+    pa.parquet.write_table(pa.table({"source": [1], "target": [2]}), tmp_path / "edges.parquet")
+    graph = read_tables(tmp_path / "nodes.parquet", tmp_path / "edges.parquet")
+    assert graph.classes == classes
+    assert graph.y.tolist() == y
+
+
+def test_categories_and_widths_of_integers(tmp_path):
+    ids = pa.array([5, 6], pa.int16())
+    table = {"id": ids, "label": pa.array(["u", "v"]).dictionary_encode()}
+    pa.parquet.write_table(pa.table(table), tmp_path / "nodes.parquet")
+    pa.parquet.write_table(pa.table({"source": pa.array([6], pa.uint64()), "target": ids[:1]}), tmp_path / "edges.pq")
+    graph = read_tables(tmp_path / "nodes.parquet", tmp_path / "edges.pq")
+    assert edge_set(graph) == {(5, 6), (6, 5)}
+    assert graph.classes == ("u", "v")
+
+
+def test_a_type_that_shows_late_in_the_file(write):
+    # the reader guesses the type from its first block, a megabyte
+    rows = [f"{i},{i % 2},{i}" for i in range(120_000)] + ["end,1,0.5"]
+    nodes = write("nodes.csv", "id,label,f\n" + "\n".join(rows) + "\n")
+    assert nodes.stat().st_size > 1 << 20
+    graph = read_tables(nodes, write("edges.csv", "source,target\nend,7\n"), columns={"f": "raw"})
+    assert graph.n == 120_001
+    assert edge_set(graph) == {("end", "7"), ("7", "end")}
+    assert graph.x[-1, 0] == 0.5
+
+
+# ------------------------------------------------------------------------------------------ what is said
+
+
+def test_columns_that_are_not_used(write):
+    nodes = write(
+        "nodes.csv",
+        "Unnamed: 0,id,label,city,born,f,same\n"
+        "0,a,x,Rome,2020-01-01,1,7\n1,b,y,Oslo,2021-01-01,2,7\n2,c,y,Bonn,2021-01-01,2,7\n",
+    )
+    edges = write("edges.csv", "source,target,weight\na,b,2\n")
+    with pytest.warns(InputWarning) as caught:
+        graph = read_tables(nodes, edges)
+    assert graph.x.shape == (3, 6)  # f, and the date with its place in year and week
+    assert graph.weights is None
+    messages = sorted(str(warning.message) for warning in caught)
+    assert len(messages) == 4
+    assert "edges.csv: 1 column is not used: weight; to use the weights, pass weight='weight'" in messages[0]
+    assert "nodes.csv: column 'Unnamed: 0' is not used, being row numbers" in messages[1]
+    assert "1 column is not used, being different in every row: 'city'" in messages[3]
+    assert "1 column is not used, being constant: 'same'" in messages[2]
+
+
+def test_no_labels(write):
+    nodes, edges = write("nodes.csv", "id,f\na,1\nb,2\nc,3\n"), write("edges.csv", EDGES)
+    with pytest.warns(InputWarning, match=r"nodes.csv has no column 'label', so the graph has no labels"):
+        assert read_tables(nodes, edges).y is None
+    assert read_tables(nodes, edges, label=None).y is None
+    with pytest.raises(InputError, match=r"nodes.csv has no column 'kind'.*The columns are: id, f"):
+        read_tables(nodes, edges, label="kind")
+
+
+def test_no_features(write):
+    assert read_tables(write("nodes.csv", "id,label\na,x\nb,y\nc,x\n"), write("edges.csv", EDGES)).x is None
+    assert read_tables(write("nodes.csv", NODES), write("edges.csv", EDGES), features=[]).x is None
+
+
+@pytest.mark.parametrize(("labels", "odd"), [("x,NA", "'NA'"), ("-1,1", "-1")])
+def test_labels_that_look_unknown(write, labels, odd):
+    first, second = labels.split(",")
+    nodes = write("nodes.csv", f"id,label\na,{first}\nb,{second}\n")
+    with pytest.warns(InputWarning, match=f"column 'label', {odd} is taken for a class"):
+        graph = read_tables(nodes, write("edges.csv", "source,target\na,b\n"))
+    assert graph.num_classes == 2
+
+
+def test_directions_of_different_weight(write):
+    edges = write("edges.csv", "source,target,w\na,b,1\nb,a,3\na,c,2\nc,a,2\nb,c,5\nc,c,1\n")
+    with pytest.warns(InputWarning) as caught:
+        graph = read_tables(None, edges, weight="w")
+    assert any("1 edge is given in both directions with different weights" in str(w.message) for w in caught)
+    assert graph.adjacency().toarray().tolist() == [[0, 3, 2], [3, 0, 5], [2, 5, 1]]
+
+
+def test_the_two_directions_of_one_edge_are_no_news(write):
+    graph = read_tables(None, write("edges.csv", "source,target,w\na,b,1\nb,a,1\nb,c,4\n"), weight="w")
+    assert graph.adjacency().toarray().tolist() == [[0, 1, 0], [1, 0, 4], [0, 4, 0]]
+
+
+def test_repeated_edges_are_counted(write):
+    with pytest.warns(InputWarning, match="1 of 3 edges repeat another one"):
+        assert read_tables(None, write("edges.csv", EDGES + "a,b\n")).m == 2
+
+
+# ------------------------------------------------------------------------------------------ what is refused
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"nodes.csv is empty"),
+        ("\n\n", r"nodes.csv is empty"),
+        ("id,label\n", r"nodes.csv has the columns id, label but no rows"),
+        ("id;label,f\na;x,2\n", r"no column 'id'; its columns are separated by semicolons: pass delimiter=';'"),
+        ("ID,label\na,x\n", r"no column 'id'; did you mean id='ID' \(--id\)\? The columns are: ID, label"),
+        ("node,label\na,x\n", r"no column 'id'; name it with id=... .--id.. The columns are: node, label"),
+        ("id,id\na,x\n", r"1 column name appears more than once: id"),
+        ("id,label\na,x\nb\n", r"nodes.csv cannot be read: .*#3.*Expected 2 columns, got 1"),
+        (
+            "id,label\na,x\nb,y\na,x\nc,x\na,y\n",
+            r"1 id .*appears more .* first 'a' on line 2, line 4, line 6;",
+        ),
+        ("id,label\na,x\n,y\nb,x\n,y\n", r"2 of 4 values in column 'id' are missing, the first on line 3;"),
+        ("id,label\n1,x\n,y\n", r"1 of 2 values in column 'id' are missing, the first on line 3;"),
+        ("id,label,f\na,x,1\nb,y,inf\nc,x,1\n", r"1 of 3 values in column 'f' .* the first on line 3 \(inf\)"),
+        ("id,label,f\na,x,1\nb,y,1e200\nc,x,1\n", r"column 'f' are not finite as 32-bit .*line 3 \(1e\+200\)"),
+        ("id,label\na,1.5\nb,2\nc,1\n", r"1 of 3 values in column 'label' are fractions.*line 2 \(1.5\)"),
+        (b"id,label\na,\xff\xfe\n", r"1 of 1 values in column 'label' are not text in UTF-8, the first on line 2"),
+        ("id,label\na,x\n".encode("utf-16"), r"cannot be read as text in UTF-8"),
+        (
+            "id,label\n1,x\n2,y\n",
+            r"ids differ in type: column 'id' is int64 in .*nodes.csv, column 'source' is text in .*edges.csv; "
+            r"2 of 'source' are no integers, the first 'a' on line 2",
+        ),
+    ],
+)
+def test_bad_nodes(write, text, message):
+    with pytest.raises(InputError, match=message):
+        read_tables(write("nodes.csv", text), write("edges.csv", EDGES))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"edges.csv is empty"),
+        ("source,target\n", r"edges.csv has the columns source, target but no rows"),
+        ("src,target\na,b\n", r"no column 'source'; .*columns are: src, target"),
+        ("source,target\na,b\n,c\n", r"1 of 2 values in column 'source' are missing, the first on line 3;"),
+        ("source,target\na,b\na,z\nc, b\n", r"2 of 3 values in .*'target' are not in .*nodes.csv.*line 3 \('z'\)"),
+        ("source,target\n1,2\n", r"1 of 1 values in column 'source' are not in .*line 2 \('1'\)"),
+        ("source,target\n2020-01-01,b\n", r"are not in .*line 2 \('2020-01-01'\)"),
+    ],
+)
+def test_bad_edges(write, text, message):
+    with pytest.raises(InputError, match=message):
+        read_tables(write("nodes.csv", NODES), write("edges.csv", text))
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ((1, -2), r"1 of 2 values in column 'w' .*not positive.*line 3 \(-2\)"),
+        ((0, 1), r"line 2 \(0\)"),
+        (("", 1), "missing, .* line 2;"),
+        (("x", 1), r"1 of 2 values in column 'w' are no numbers, the first on line 2 \('x'\)"),
+    ],
+)
+def test_bad_weights(write, weights, message):
+    edges = write("edges.csv", f"source,target,w\na,b,{weights[0]}\nc,b,{weights[1]}\n")
+    with pytest.raises(InputError, match=message):
+        read_tables(write("nodes.csv", NODES), edges, weight="w")
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        (["ages"], r"no column 'ages'; did you mean features='age'"),
+        (["label"], "column 'label' is the label"),
+    ],
+)
+def test_bad_features(write, features, message):
+    nodes = write("nodes.csv", "id,label,age,city\na,x,1,Rome\nb,y,2,Oslo\nc,y,2,Oslo\n")
+    with pytest.raises(InputError, match=message):
+        read_tables(nodes, write("edges.csv", EDGES), features=features)
+
+
+def test_bad_files(write, tmp_path):
+    edges = write("edges.csv", EDGES)
+    with pytest.raises(InputError, match="both column 'source'"):
+        read_tables(None, edges, target="source")
+    with pytest.raises(InputError, match=r"none.csv: there is no such file"):
+        read_tables(tmp_path / "none.csv", edges)
+    with pytest.raises(InputError, match=r"nodes.xlsx: unknown kind of file; .*\.csv, \.tsv, .*\.parquet, \.pq"):
+        read_tables(write("nodes.xlsx", ""), edges)
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(InputError, match="is a folder without Parquet files"):
+        read_tables(tmp_path / "folder.csv", edges)
+    with pytest.raises(InputError, match=r"nodes.parquet cannot be read as Parquet \(.+\)"):
+        read_tables(write("nodes.parquet", NODES), edges)
+    with pytest.raises(InputError, match=r"nodes.csv.gz cannot be read"):
+        read_tables(write("nodes.csv.gz", NODES), edges)
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (["1", "2"], "column 'id' is text in .*nodes.pq, column 'source' is int64 in .*edges.pq"),
+        ([1.0, 2.5], "1 of 2 values in column 'id' are floating-point numbers .* on row 1 .2.5."),
+    ],
+)
+def test_types_of_parquet_are_taken_as_they_are(tmp_path, ids, message):
+    pa.parquet.write_table(pa.table({"id": ids, "label": [0, 1]}), tmp_path / "nodes.pq")
+    pa.parquet.write_table(pa.table({"source": [1], "target": [2]}), tmp_path / "edges.pq")
+    with pytest.raises(InputError, match=message):
+        read_tables(tmp_path / "nodes.pq", tmp_path / "edges.pq")
+
+
+def test_rows_of_parquet_count_from_zero(tmp_path):
+    pa.parquet.write_table(pa.table({"source": ["a", "b"], "target": ["b", None]}), tmp_path / "edges.parquet")
+    with pytest.raises(InputError, match="column 'target' are missing, the first on row 1;"):
+        read_tables(None, tmp_path / "edges.parquet")
+
+
+# ------------------------------------------------------------------------------------------ what is chosen
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_the_delimiter_is_found(write, mark):
+    nodes, edges = (write(f"{n}.csv", t.replace(",", mark)) for n, t in (("nodes", NODES), ("edges", EDGES)))
+    with pytest.warns(InputWarning, match="the columns are separated by (semicolons|tabs|bars)"):
+        check_small(read_tables(nodes, edges))
+    check_small(read_tables(nodes, edges, delimiter=mark))
+    with pytest.raises(InputError, match=r"no column 'source'; its columns are separated by .*--delimiter"):
+        read_tables(nodes, edges, delimiter="#")
+
+
+def test_a_folder_of_parquet_files(tmp_path):
+    for name, text in (("nodes", NODES), ("edges", EDGES)):
+        (tmp_path / name).mkdir()
+        table = pa.csv.read_csv(pa.BufferReader(text.encode()))
+        pa.parquet.write_table(table.slice(0, 1), tmp_path / name / "part-0.parquet")
+        pa.parquet.write_table(table.slice(1), tmp_path / name / "part-1.parquet")
+    check_small(read_tables(tmp_path / "nodes", tmp_path / "edges"))
+    pa.parquet.write_table(pa.table({"source": ["a"], "target": ["z"]}), tmp_path / "edges" / "part-2.parquet")
+    with pytest.raises(InputError, match=r"'target' are not in .*nodes, the first on row 0 of part-2.parquet \('z'\)"):
+        read_tables(tmp_path / "nodes", tmp_path / "edges")
+    pa.parquet.write_table(pa.table({"source": ["a"], "to": ["b"]}), tmp_path / "edges" / "part-2.parquet")
+    with pytest.raises(InputError, match=r"part-2.parquet and part-0.parquet differ in their columns: target, to"):
+        read_tables(tmp_path / "nodes", tmp_path / "edges")
+
+
+def test_tables_in_memory():
+    import pandas as pd
+
+    nodes, edges = (pa.csv.read_csv(pa.BufferReader(text.encode())) for text in (NODES, EDGES))
+    for convert in (lambda table: table, lambda table: pd.DataFrame(table.to_pydict())):
+        graph = read_tables(convert(nodes), convert(edges), name="edges")
+        check_small(graph)
+    with pytest.raises(InputError, match="nodes must be a path, a pyarrow table or a pandas frame, got list"):
+        read_tables([1, 2], edges)
+    with pytest.raises(InputError, match=r"edges: .* 'source' are not in nodes, the first on row 0"):
+        read_tables(nodes, pa.table({"source": ["z"], "target": ["a"]}))
+
+
+def test_edges_to_unknown_ids(write):
+    nodes, edges = write("nodes.csv", NODES), write("edges.csv", "source,target\na,b\na,z\ny,b\nz,y\n")
+    with pytest.warns(InputWarning, match=r"edges.csv: 3 of 4 edges name an id that is not among the nodes"):
+        found = load_tables(nodes, edges, on_unknown_id="drop", directed=True)
+    assert edge_set(found.graph) == {("a", "b")}
+    assert found.counts.unknown == 3
+    with pytest.warns(InputWarning, match=r"edges.csv: 2 ids are not in .*nodes.csv and added as nodes: 'y', 'z'"):
+        found = load_tables(nodes, edges, on_unknown_id="add", directed=True)
+    assert edge_set(found.graph) == {("a", "b"), ("a", "z"), ("y", "b"), ("z", "y")}
+    assert found.counts.added == 2
+    assert found.graph.y.tolist() == [1, -1, 0, -1, -1]
+    names = found.encoder.names()
+    assert found.graph.x[:, names.index("age: missing")].tolist() == [0, 0, 0, 1, 1]
+
+
+def test_doubled_and_missing_ids(write):
+    nodes = write("nodes.csv", "id,label,f\na,x,1\nb,y,2\na,z,3\n,y,4\nc,x,5\nd,y,oops\n")
+    edges = write("edges.csv", "source,target\na,b\n,b\nc,\nc,b\n")
+    options = {"on_duplicate_id": "first", "on_missing_id": "drop", "directed": True}
+    with pytest.warns(InputWarning) as caught:
+        found = load_tables(nodes, edges, columns={"f": "ignore"}, **options)
+    messages = " ".join(str(warning.message) for warning in caught)
+    assert "nodes.csv: 1 of 6 rows have no id in column 'id' and are not used" in messages
+    assert "1 row repeats an id of column 'id'" in messages
+    assert "edges.csv: 2 of 4 edges lack an end" in messages
+    assert found.graph.node_ids.tolist() == ["a", "b", "c", "d"]
+    assert [found.graph.classes[c] for c in found.graph.y] == ["x", "y", "x", "y"]
+    assert edge_set(found.graph) == {("a", "b"), ("c", "b")}
+    # lines are those of the file, whatever was left out
+    message = r"column 'f' are no numbers, the first on line 7 \('oops'\)"
+    with pytest.warns(InputWarning), pytest.raises(InputError, match=message):
+        load_tables(nodes, edges, columns={"f": "number"}, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"on_unknown_id": "ignore"}, "on_unknown_id must be one of error, drop, add, got 'ignore'"),
+        ({"delimiter": ",,"}, "delimiter must be one character"),
+        ({"time": "t", "split_column": "s"}, "split_column and time are different ways to split"),
+        ({"columns": {"ages": "number"}}, "no column 'ages'; did you mean columns='age'"),
+        ({"group": "team"}, "no column 'team'"),
+    ],
+)
+def test_bad_options(write, options, message):
+    with pytest.raises(InputError, match=message):
+        read_tables(write("nodes.csv", NODES), write("edges.csv", EDGES), **options)
+
+
+def people(labels, **columns):
+    ids = [f"n{i}" for i in range(len(labels))]
+    nodes = pa.table({"id": ids, "label": pa.array(labels, pa.string()), **columns})
+    return nodes, pa.table({"source": ids[:-1], "target": ids[1:]})
+
+
+def test_a_split_is_made_where_there_is_none():
+    found = load_tables(*people(["x", "y"] * 10 + [None] * 5))
+    assert not found.graph.splits
+    [split] = found.with_split(seed=3).graph.splits
+    assert split.sizes == (12, 4, 4)
+    assert split.hash == found.with_split(seed=3).graph.splits[0].hash
+    message = "no node has a label: column 'label' of the nodes is not there or empty"
+    with pytest.warns(InputWarning), pytest.raises(InputError, match=message):
+        load_tables(*people([None] * 4)).with_split()
+
+
+def test_splits_by_columns():
+    labels = ["x", "y"] * 10
+    parts = ["Train"] * 10 + ["valid"] * 4 + ["test"] * 4 + [None] * 2
+    [split] = load_tables(*people(labels, part=parts), split_column="part").with_split().graph.splits
+    assert split.sizes == (10, 4, 4)
+    found = load_tables(*people(labels, day=np.arange(20)), time="day")
+    assert found.encoder is None  # what the nodes are split by is no feature
+    assert found.with_split().graph.splits[0].test.tolist() == [16, 17, 18, 19]
+    team = [f"t{i // 2}" for i in range(20)]
+    [split] = load_tables(*people(labels, team=team), group="team").with_split().graph.splits
+    assert not set(split.train // 2) & set(split.test // 2)
+    assert len(load_tables(*people(labels), folds=4).with_split().graph.splits) == 4
+    with pytest.raises(InputError, match=r"column 'part' name no part, the first on row 1 \('exam'\)"):
+        load_tables(*people(["x", "y"], part=["train", "exam"]), split_column="part")
+
+
+@pytest.mark.parametrize("choice", ["error", "keep", "unlabel"])
+def test_a_class_with_one_example(choice):
+    found = load_tables(*people(["x", "y"] * 5 + ["z"]), on_rare_class=choice)
+    if choice == "error":
+        with pytest.raises(InputError, match=r"1 class of one labelled node: 'z', the first at id 'n10'"):
+            found.with_split()
+        return
+    with pytest.warns(InputWarning, match="'z'"):
+        graph = found.with_split().graph
+    assert graph.classes == (("x", "y", "z") if choice == "keep" else ("x", "y"))
+    assert graph.y[10] == (2 if choice == "keep" else -1)
+
+
+# ------------------------------------------------------------------------------------------ nothing is lost
+
+WORDS = st.text(string.ascii_letters + " ,;\"'é", min_size=1, max_size=6).map(lambda word: f"k{word}")
+
+
+@st.composite
+def tables(draw):
+    ids = draw(
+        st.lists(draw(st.sampled_from([WORDS, st.integers(-(2**63), 2**63 - 1)])), min_size=1, max_size=12, unique=True)
+    )
+    pairs = draw(st.lists(st.tuples(st.sampled_from(ids), st.sampled_from(ids)), min_size=1, max_size=30, unique=True))
+    labels = draw(st.lists(st.none() | WORDS, min_size=len(ids), max_size=len(ids)))
+    numbers = st.floats(-1e6, 1e6, width=32)
+    features = draw(st.lists(numbers, min_size=len(ids), max_size=len(ids)))
+    return ids, pairs, labels, features
+
+
+@pytest.mark.filterwarnings("ignore::gpatcher.errors.InputWarning")  # self-loops and graphs without labels
+@settings(max_examples=60, deadline=None)
+@given(tables(), st.booleans(), st.sampled_from([".csv", ".parquet"]))
+def test_nothing_is_lost(content, directed, suffix):
+    ids, pairs, labels, features = content
+    nodes = pa.table({"id": ids, "label": pa.array(labels, pa.string()), "f": features})
+    edges = pa.table({"source": [a for a, _ in pairs], "target": [b for _, b in pairs]})
+    raw = {"f": "raw"}
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / f"{name}{suffix}" for name in ("nodes", "edges")]
+        for table, path in zip((nodes, edges), paths, strict=True):
+            (pa.csv.write_csv if suffix == ".csv" else pa.parquet.write_table)(table, path)
+        graph = read_tables(*paths, directed=directed, columns=raw)
+        alone = read_tables(None, paths[1], directed=directed)
+    expected = set(pairs) if directed else set(pairs) | {(b, a) for a, b in pairs}
+    assert graph.node_ids.tolist() == ids
+    assert edge_set(graph) == edge_set(alone) == expected
+    assert [graph.classes[c] if c >= 0 else None for c in graph.y] == labels
+    assert graph.x[:, 0].tolist() == features
+    assert set(alone.node_ids.tolist()) == {end for pair in pairs for end in pair}
+
+
+def test_a_million_rows(tmp_path):
+    rng = np.random.default_rng(0)
+    ids = np.char.add("n", np.arange(200_000).astype(str))
+    edges = rng.integers(0, 200_000, (2, 1_000_000))
+    pa.csv.write_csv(pa.table({"id": ids, "label": rng.integers(0, 5, 200_000)}), tmp_path / "nodes.csv")
+    pa.csv.write_csv(pa.table({"source": ids[edges[0]], "target": ids[edges[1]]}), tmp_path / "edges.csv")
+    with pytest.warns(InputWarning):  # a few edges repeat or are self-loops
+        graph = read_tables(tmp_path / "nodes.csv", tmp_path / "edges.csv", directed=True)
+    source = np.repeat(np.arange(graph.n), np.diff(graph.indptr))
+    expected = np.unique(edges[0] * 200_000 + edges[1])
+    assert np.array_equal(source * 200_000 + graph.indices, expected)

@@ -1,0 +1,509 @@
+"""The training loop, with models so small that what it must do can be worked out beside it."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from gpatcher.errors import InputError
+from gpatcher.graph.split import Split, stratified_split
+from gpatcher.model.inputs import FeatureTable
+from gpatcher.training.loop import TrainConfig, fit, predict_logits
+
+N, D, CLASSES = 60, 5, 3
+
+
+class Tiny(nn.Module):
+    """A linear classifier with dropout; notes what it is called on."""
+
+    def __init__(self, seed=0, dropout=0.3):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.weight = nn.Parameter(0.1 * torch.randn(D, CLASSES))
+        self.bias = nn.Parameter(torch.zeros(CLASSES))
+        self.dropout = dropout
+        self.calls = []
+
+    def forward(self, x, nodes):
+        self.calls.append((self.training, nodes.tolist()))
+        return x.linear(self.weight, self.dropout if self.training else 0.0, nodes) + self.bias
+
+
+class Scripted(nn.Module):
+    """A model whose logits on validation nodes are written down in advance, one line per epoch."""
+
+    def __init__(self, script):
+        super().__init__()
+        self.p = nn.Parameter(torch.zeros(1))
+        self.script = script
+        self.step = 0
+        self.register_buffer("epoch", torch.zeros(1))
+
+    def forward(self, x, nodes):
+        if self.training:
+            self.step += 1
+            self.epoch.fill_(self.step)
+            return torch.zeros(len(nodes), 2) + self.p
+        # on all nodes the right class is 0: margin > 0 is right, its size sets the loss
+        margin = torch.tensor(self.script[int(self.epoch) - 1])
+        rows = margin if len(nodes) == len(margin) else margin[:1].expand(len(nodes))
+        return torch.stack([rows, -rows], 1) + 0 * self.p
+
+
+def data(seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.arange(N) % CLASSES
+    x = rng.normal(size=(N, D)).astype(np.float32) + 2 * np.eye(CLASSES, D, dtype=np.float32)[y]
+    return FeatureTable(x), y, stratified_split(y, 0.5, 0.25, seed=0)
+
+
+def scripted(script, stop="loss", patience=50, val=2):
+    split = Split(train=[0, 1], val=list(range(2, 2 + val)), test=[9])
+    model = Scripted(script)
+    config = TrainConfig(epochs=len(script), patience=patience, stop=stop)
+    return fit(model, FeatureTable(np.zeros((10, 1), np.float32)), np.r_[0, 1, np.zeros(8, int)], split, config), model
+
+
+# ---------------------------------------------------------------------------------------------- learning
+
+
+def test_it_trains_any_model():
+    x, y, split = data()
+    model = Tiny()
+    result = fit(model, x, y, split, TrainConfig(epochs=150, lr=0.05))
+    assert result.history[-1]["train_loss"] < 0.8 * result.history[0]["train_loss"]
+    assert result.val_accuracy > 0.5
+    logits = predict_logits(model, x, split.test)
+    assert result.test_accuracy == float((logits.argmax(1).numpy() == y[split.test]).mean())
+    assert result.epochs == len(result.history)
+    assert result.seconds > 0
+
+
+def test_an_epoch_is_one_step_of_adam():
+    x, y, split = data()
+    model, twin = Tiny(dropout=0.0), Tiny(dropout=0.0)
+    config = TrainConfig(epochs=3, lr=0.05, weight_decay=0.01)
+    result = fit(model, x, y, split, config)
+    optimiser = torch.optim.Adam(twin.parameters(), lr=0.05, weight_decay=0.01)
+    target, train, val = torch.as_tensor(y), torch.tensor(split.train), torch.tensor(split.val)
+    val_losses = []
+    for _ in range(3):
+        optimiser.zero_grad()
+        F.cross_entropy(twin(x, train), target[train]).backward()
+        optimiser.step()
+        with torch.no_grad():
+            val_losses.append(float(F.cross_entropy(twin(x, val), target[val])))
+    assert [h["val_loss"] for h in result.history] == pytest.approx(val_losses, rel=1e-4)
+    assert result.best_epoch == 3
+    np.testing.assert_allclose(model.weight.detach(), twin.weight.detach(), atol=1e-5)
+
+
+def test_a_batch_of_all_is_no_batch():
+    x, y, split = data()
+    histories = [
+        fit(Tiny(), x, y, split, TrainConfig(epochs=8, batch_size=size)).history
+        for size in (None, len(split.train), 10_000)
+    ]
+    assert histories[0] == histories[1] == histories[2]
+
+
+def test_batches_cover_the_training_nodes_once_an_epoch_in_a_new_order():
+    x, y, split = data()
+    model = Tiny()
+    fit(model, x, y, split, TrainConfig(epochs=2, batch_size=8))
+    steps = [nodes for training, nodes in model.calls if training]
+    per_epoch = math.ceil(len(split.train) / 8)
+    assert len(steps) == 2 * per_epoch
+    assert {len(s) for s in steps[: per_epoch - 1]} == {8}
+    one, two = (list(itertools.chain(*part)) for part in (steps[:per_epoch], steps[per_epoch:]))
+    assert sorted(one) == sorted(two) == split.train.tolist()
+    assert one != two
+    # validation goes in the same batches
+    assert max(len(nodes) for training, nodes in model.calls if not training) <= 8
+
+
+def test_the_training_loss_is_the_mean_over_nodes():
+    x, y, split = data()
+    result = fit(Tiny(dropout=0.0), x, y, split, TrainConfig(epochs=1, lr=1e-12, batch_size=8, weight_decay=0.0))
+    fresh = Tiny(dropout=0.0)
+    train = torch.tensor(split.train)
+    expected = F.cross_entropy(fresh(x, train), torch.as_tensor(y)[train]).item()
+    assert result.history[0]["train_loss"] == pytest.approx(expected, rel=1e-4)
+
+
+# --------------------------------------------------------------------------------------------- stopping
+
+
+def test_the_best_weights_are_restored():
+    x, y, split = data()
+    kept = []
+
+    class Watched(Tiny):
+        def forward(self, x, nodes):
+            if not self.training:
+                kept.append(self.weight.detach().clone())
+            return super().forward(x, nodes)
+
+    model = Watched()
+    # a learning rate that soon overshoots
+    result = fit(model, x, y, split, TrainConfig(epochs=60, lr=0.5, patience=60))
+    assert 1 <= result.best_epoch < 60
+    losses = [h["val_loss"] for h in result.history]
+    assert result.best_epoch == int(np.argmin(losses)) + 1
+    assert result.val_loss == min(losses)
+    assert torch.equal(model.weight, kept[result.best_epoch - 1])
+    assert not torch.equal(model.weight, kept[59])
+    again = F.cross_entropy(predict_logits(model, x, split.val), torch.as_tensor(y[split.val])).item()
+    assert again == pytest.approx(result.val_loss, rel=1e-6)
+
+
+def test_stop_on_loss_or_on_accuracy():
+    #         loss falls, accuracy falls      loss rises, both right
+    script = [[1.0, -0.2], [4.0, -0.1], [0.1, 0.1]]
+    by_loss, _ = scripted(script, "loss")
+    by_accuracy, _ = scripted(script, "accuracy")
+    losses = [np.mean(np.log1p(np.exp(-2 * np.array(m)))) for m in script]
+    assert [h["val_loss"] for h in by_loss.history] == pytest.approx(losses, rel=1e-4)
+    assert [h["val_accuracy"] for h in by_loss.history] == [0.5, 0.5, 1.0]
+    assert by_loss.best_epoch == int(np.argmin(losses)) + 1 == 2
+    assert by_accuracy.best_epoch == 3
+    assert by_accuracy.val_accuracy == 1.0
+    assert by_accuracy.val_loss == pytest.approx(losses[2], rel=1e-4)
+
+
+def test_equal_accuracies_go_to_the_smaller_loss_and_equal_epochs_to_the_first():
+    result, _ = scripted([[0.5, 0.5], [2.0, 2.0], [1.0, 1.0]], "accuracy")
+    assert result.best_epoch == 2
+    for stop in ("loss", "accuracy"):
+        result, _ = scripted([[0.5, 0.5], [2.0, 2.0], [2.0, 2.0]], stop)
+        assert result.best_epoch == 2
+
+
+@pytest.mark.parametrize("patience", [1, 3])
+def test_patience_counts_epochs_without_a_better_one(patience):
+    script = [[1.0, 1.0], [2.0, 2.0], *[[0.5, 0.5]] * 20]
+    result, model = scripted(script, patience=patience)
+    assert result.best_epoch == 2
+    assert result.epochs == 2 + patience
+    assert int(model.epoch) == 2  # buffers are restored too
+
+
+def test_it_ends_after_the_last_epoch():
+    result, _ = scripted([[0.1 * k, 0.1 * k] for k in range(1, 8)], patience=3)
+    assert result.epochs == result.best_epoch == 7
+
+
+def test_renewing_every_few_epochs():
+    x, y, split = data()
+
+    class Renewing(Tiny):
+        renewed = ()
+
+        def renew(self):
+            self.renewed = (*self.renewed, sum(training for training, _ in self.calls))
+
+    model = Renewing()
+    fit(model, x, y, split, TrainConfig(epochs=10, renew_every=4))
+    assert model.renewed == (4, 8)
+
+
+def test_parameter_groups_of_the_model_are_used():
+    x, y, split = data()
+
+    class Grouped(Tiny):
+        asked = None
+
+        def parameter_groups(self, lr, weight_decay, filter_lr):
+            self.asked = (lr, weight_decay, filter_lr)
+            return [{"params": [self.weight], "lr": lr}]
+
+    model = Grouped()
+    fit(model, x, y, split, TrainConfig(epochs=3, lr=0.1, weight_decay=0.2, filter_lr=0.3))
+    assert model.asked == (0.1, 0.2, 0.3)
+    assert torch.equal(model.bias, torch.zeros(CLASSES))  # in no group
+
+
+# ------------------------------------------------------------------------------------------------- test
+
+
+@pytest.mark.parametrize("batch_size", [None, 7])
+def test_the_test_nodes_are_looked_at_once_at_the_end(batch_size):
+    x, y, split = data()
+    model = Tiny()
+    result = fit(model, x, y, split, TrainConfig(epochs=12, batch_size=batch_size))
+    test = set(split.test.tolist())
+    met = [k for k, (_, nodes) in enumerate(model.calls) if test & set(nodes)]
+    assert met == list(range(len(model.calls)))[-len(met) :]
+    assert sorted(itertools.chain(*(model.calls[k][1] for k in met))) == split.test.tolist()
+    assert not any(model.calls[k][0] for k in met)  # without dropout
+    right = predict_logits(model, x, split.test).argmax(1).numpy() == y[split.test]
+    assert result.test_accuracy == right.mean()
+
+
+def test_unlabelled_test_and_validation_nodes_are_not_scored():
+    x, y, split = data()
+    hidden = y.copy()
+    hidden[split.val[:5]] = -1
+    hidden[split.test[:5]] = -1
+    result = fit(Tiny(), x, hidden, split, TrainConfig(epochs=5))
+    seen = fit(Tiny(), x, y, Split(split.train, split.val[5:], split.test[5:]), TrainConfig(epochs=5))
+    assert result.history == seen.history
+    assert result.test_accuracy == seen.test_accuracy
+    hidden[split.test] = -1
+    assert fit(Tiny(), x, hidden, split, TrainConfig(epochs=5)).test_accuracy is None
+    assert fit(Tiny(), x, y, Split(split.train, split.val, []), TrainConfig(epochs=5)).test_accuracy is None
+
+
+# ------------------------------------------------------------------------------------------ determinism
+
+
+@pytest.mark.parametrize("batch_size", [None, 8])
+def test_same_seed_same_history(batch_size):
+    x, y, split = data()
+    config = TrainConfig(epochs=10, batch_size=batch_size)
+    one, two, other = (fit(Tiny(), x, y, split, config, seed=seed) for seed in (1, 1, 2))
+    assert one.history == two.history
+    assert one.history != other.history
+
+
+# --------------------------------------------------------------------------------------- class weights
+
+
+def test_class_weights_are_the_inverse_of_the_sizes():
+    x, _, _ = data()
+    y = np.r_[np.zeros(40, int), np.ones(12, int), np.full(8, 2)]
+    split = stratified_split(y, 0.5, 0.25, seed=0)
+    result = fit(Tiny(dropout=0.0), x, y, split, TrainConfig(epochs=1, class_weights=True))
+    counts = np.bincount(y[split.train])
+    weight = torch.tensor(counts.sum() / (len(counts) * counts), dtype=torch.float32)  # scikit-learn's "balanced"
+    fresh = Tiny(dropout=0.0)
+    logits = fresh(x, torch.tensor(split.train)).detach()
+    log_p = logits.log_softmax(1)[np.arange(len(split.train)), y[split.train]]
+    w = weight[y[split.train]]
+    assert result.history[0]["train_loss"] == pytest.approx(float(-(w * log_p).sum() / w.sum()), rel=1e-4)
+    plain = fit(Tiny(dropout=0.0), x, y, split, TrainConfig(epochs=1))
+    assert plain.history[0]["train_loss"] == pytest.approx(float(-log_p.mean()), rel=1e-4)
+
+
+def test_class_weights_with_a_class_that_train_lacks():
+    x, y, split = data()
+    train = split.train[y[split.train] != 2]
+    result = fit(Tiny(), x, y, Split(train, split.val, split.test), TrainConfig(epochs=3, class_weights=True))
+    assert all(math.isfinite(h["val_loss"]) for h in result.history)
+
+
+# ----------------------------------------------------------------------------------------------- average
+
+
+def test_the_running_mean_is_what_is_validated_and_kept():
+    x, y, split = data()
+    decay, epochs = 0.7, 12
+    model = Tiny(dropout=0.0)
+    result = fit(model, x, y, split, TrainConfig(epochs=epochs, lr=0.05, average=decay, weight_decay=0.0))
+    twin = Tiny(dropout=0.0)
+    optimiser = torch.optim.Adam(twin.parameters(), lr=0.05)
+    mean = {name: p.detach().clone() for name, p in twin.named_parameters()}
+    target, train, val = torch.as_tensor(y), torch.tensor(split.train), torch.tensor(split.val)
+    losses = []
+    for epoch in range(epochs):
+        optimiser.zero_grad()
+        F.cross_entropy(twin(x, train), target[train]).backward()
+        optimiser.step()
+        now = min(decay, (1 + epoch) / (10 + epoch))
+        mean = {name: now * mean[name] + (1 - now) * p.detach() for name, p in twin.named_parameters()}
+        logits = x.linear(mean["weight"], rows=val) + mean["bias"]
+        losses.append(float(F.cross_entropy(logits, target[val])))
+    assert [h["val_loss"] for h in result.history] == pytest.approx(losses, rel=1e-4)
+    assert result.best_epoch == epochs
+    np.testing.assert_allclose(model.weight.detach(), mean["weight"], atol=1e-5)
+    assert (model.weight - twin.weight).abs().max() > 1e-4
+
+
+# ------------------------------------------------------------------------------------------- checkpoints
+
+
+class Interrupt(Exception):  # noqa: N818
+    pass
+
+
+def stop_at(epoch):
+    def progress(number, figures):
+        assert set(figures) == {"train_loss", "val_loss", "val_accuracy"}
+        if number == epoch:
+            raise Interrupt
+
+    return progress
+
+
+class Selecting(Tiny):
+    """Has a buffer that changes when renewed, as the selection of a learnable extractor does."""
+
+    def __init__(self, seed=0):
+        super().__init__(seed)
+        self.register_buffer("shift", torch.zeros(1, dtype=torch.int32))
+
+    def renew(self):
+        self.shift += 1
+
+    def forward(self, x, nodes):
+        return super().forward(x, nodes) * (1 + 0.1 * self.shift)
+
+
+@pytest.mark.parametrize("average", [0.0, 0.9])
+@pytest.mark.parametrize("batch_size", [None, 8])
+@pytest.mark.parametrize("at", [1, 10, 25, 30])
+def test_going_on_after_an_interruption_gives_the_same_numbers(tmp_path, average, batch_size, at):
+    x, y, split = data()
+    config = TrainConfig(epochs=30, lr=0.05, average=average, batch_size=batch_size, renew_every=7)
+    whole_model = Selecting()
+    whole = fit(whole_model, x, y, split, config, seed=5)
+    path = tmp_path / "run.safetensors"
+    with pytest.raises(Interrupt):
+        fit(Selecting(), x, y, split, config, seed=5, checkpoint=path, progress=stop_at(at))
+    assert path.exists() == (at > 10)
+    torch.manual_seed(99)  # whatever came between
+    model = Selecting(seed=123)
+    seen = []
+    rest = fit(model, x, y, split, config, seed=5, checkpoint=path, progress=lambda number, _: seen.append(number))
+    assert seen[0] == (at - 1) // 10 * 10 + 1, "it went on from the last checkpoint"
+    if at > 10:
+        assert rest.history == whole.history
+        assert (rest.best_epoch, rest.val_loss, rest.test_accuracy) == (
+            whole.best_epoch,
+            whole.val_loss,
+            whole.test_accuracy,
+        )
+        nodes = np.arange(N)
+        assert torch.equal(predict_logits(model, x, nodes), predict_logits(whole_model, x, nodes))
+    assert [p.name for p in tmp_path.iterdir()] == ["run.safetensors"], "no draft is left behind"
+
+
+def test_a_finished_checkpoint_is_not_trained_again(tmp_path):
+    x, y, split = data()
+    config = TrainConfig(epochs=13)
+    path = tmp_path / "run.safetensors"
+    one = fit(Tiny(), x, y, split, config, checkpoint=path)
+    model = Tiny(seed=3)
+    two = fit(model, x, y, split, config, checkpoint=path)
+    assert not any(training for training, _ in model.calls)
+    assert (one.history, one.test_accuracy) == (two.history, two.test_accuracy)
+
+
+def test_an_interrupted_save_keeps_the_checkpoint_before(tmp_path, monkeypatch):
+    x, y, split = data()
+    path = tmp_path / "run.safetensors"
+    with pytest.raises(Interrupt):
+        fit(Tiny(), x, y, split, TrainConfig(epochs=30), checkpoint=path, progress=stop_at(15))
+    before = path.read_bytes()
+    real = safetensors.torch.save_file
+
+    def half(tensors, name, metadata=None):
+        real(tensors, name, metadata)
+        name.write_bytes(name.read_bytes()[:100])
+        raise Interrupt
+
+    monkeypatch.setattr(safetensors.torch, "save_file", half)
+    with pytest.raises(Interrupt):
+        fit(Tiny(), x, y, split, TrainConfig(epochs=30), checkpoint=path)
+    assert path.read_bytes() == before
+
+
+def saved(tmp_path):
+    x, y, split = data()
+    path = tmp_path / "run.safetensors"
+    with pytest.raises(Interrupt):
+        fit(Tiny(), x, y, split, TrainConfig(epochs=30), checkpoint=path, progress=stop_at(15))
+    return path
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "text", "no history", "no metadata", "other names"])
+def test_a_damaged_checkpoint_is_refused(tmp_path, damage):
+    path = saved(tmp_path)
+    whole = path.read_bytes()
+    tensors = safetensors.torch.load_file(path)
+    if damage == "empty":
+        path.write_bytes(b"")
+    elif damage == "cut":
+        path.write_bytes(whole[: len(whole) // 2])
+    elif damage == "text":
+        path.write_text("not a checkpoint at all")
+    elif damage == "no history":
+        safetensors.torch.save_file(tensors, path, metadata={"run": json.dumps({"best_epoch": 1})})
+    elif damage == "no metadata":
+        safetensors.torch.save_file(tensors, path)
+    else:
+        safetensors.torch.save_file({"weight": torch.zeros(2)}, path, metadata={"run": "{}"})
+    x, y, split = data()
+    with pytest.raises(InputError, match=r"run\.safetensors.*delete it"):
+        fit(Tiny(), x, y, split, TrainConfig(epochs=30), checkpoint=path)
+
+
+def test_the_checkpoint_of_another_model_is_refused(tmp_path):
+    path = saved(tmp_path)
+    x, y, split = data()
+    with pytest.raises(InputError, match="does not belong to this run"):
+        fit(Selecting(), x, y, split, TrainConfig(epochs=30), checkpoint=path)
+
+
+@pytest.mark.parametrize("other", ["split", "seed", "config"])
+def test_the_checkpoint_of_another_run_is_refused(tmp_path, other):
+    """Weights trained on another split have seen this one's test nodes."""
+    path = saved(tmp_path)
+    x, y, split = data()
+    seed, config = 0, TrainConfig(epochs=30)
+    if other == "split":
+        split = stratified_split(y, 0.5, 0.25, seed=1)
+    elif other == "seed":
+        seed = 1
+    else:
+        config = TrainConfig(epochs=30, lr=0.5)
+    with pytest.raises(InputError, match="does not belong to this run"):
+        fit(Tiny(), x, y, split, config, seed=seed, checkpoint=path)
+
+
+# ------------------------------------------------------------------------------------------------ errors
+
+
+def test_no_validation_nodes():
+    x, y, split = data()
+    with pytest.raises(InputError, match="no validation nodes"):
+        fit(Tiny(), x, y, Split(split.train, [], split.test), TrainConfig(epochs=3))
+
+
+def test_no_validation_node_with_a_label():
+    x, y, split = data()
+    y = y.copy()
+    y[split.val] = -1
+    with pytest.raises(InputError, match="validation"):
+        fit(Tiny(), x, y, split, TrainConfig(epochs=3))
+
+
+def test_a_loss_that_is_not_finite():
+    x, y, split = data()
+    with pytest.raises(InputError, match=r"not finite after epoch \d+.*lr=1e\+30"):
+        fit(Tiny(), x, y, split, TrainConfig(epochs=50, lr=1e30))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"lr": 0.0}, "lr must be above 0, got 0.0"),
+        ({"lr": float("nan")}, "lr must be above 0, got nan"),
+        ({"epochs": 0}, "epochs must be above 0, got 0"),
+        ({"patience": -1}, "patience.*-1"),
+        ({"renew_every": 0}, "renew_every.*0"),
+        ({"stop": "never"}, "loss, accuracy, .*, got 'never'"),
+        ({"average": 1.0}, r"average.*\[0, 1\), got 1.0"),
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"weight_decay": -1.0}, "weight_decay.*-1.0"),
+    ],
+)
+def test_impossible_configurations_are_refused(options, words):
+    with pytest.raises(InputError, match=words):
+        TrainConfig(**options)
