@@ -1,26 +1,237 @@
-"""Files: reading and writing them whole."""
+"""Files: written whole or not at all, checked by hash, locked while they are written. The only place that does these.
+
+A file is written to a draft beside it, flushed to the disk and renamed, so a killed process leaves the old file or the
+new one. The name of a draft starts with a dot and ends in ``.partial``.
+"""
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from gpatcher.errors import InputError
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_BLOCK_BYTES = 1 << 22  # read at a time for a hash
 
-def read_description(path: Path, kind: str, version: int, what: str) -> dict[str, Any]:
-    """Read the JSON file that describes a folder; ``what`` the folder holds is for messages on other kinds of files."""
+
+# ------------------------------------------------------------------------------------------------ writing
+
+
+@contextmanager
+def draft_of(path: str | Path) -> Iterator[Path]:
+    """Give the path of a draft, which replaces ``path`` when the block ends without an error.
+
+    Parameters
+    ----------
+    path : str or Path
+        File to write; its folder must exist.
+
+    Yields
+    ------
+    Path
+        Draft for a writer that takes a path, such as those of pyarrow and safetensors.
+    """
+    path = Path(path)
+    # a name of its own: two machines of a cluster may write the same file
+    draft = path.with_name(f".{path.name}-{socket.gethostname()}-{os.getpid()}.partial")
     try:
-        about: dict[str, Any] = json.loads(path.read_text())
-        known = about["format"] == kind
+        yield draft
+        with draft.open("rb") as file:
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        raise write_error(path, error) from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_bytes(path: str | Path, content: bytes | memoryview) -> None:
+    """Write a file whole or not at all."""
+    with draft_of(path) as draft, draft.open("wb", buffering=0) as file:
+        left = memoryview(content)
+        while left:  # a raw write may be short
+            left = left[file.write(left) :]
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write text in UTF-8 whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: str | Path, content: Any) -> None:
+    """Write an object as JSON whole or not at all; NaN and infinity are refused."""
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def append_line(path: str | Path, line: bytes) -> None:
+    """Append a line in one write that reaches the disk, so that two processes never mix theirs.
+
+    Parameters
+    ----------
+    path : str or Path
+        File, created where it does not exist.
+    line : bytes
+        The line with its end.
+    """
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            length = os.fstat(handle).st_size
+            written = os.write(handle, line)
+            if written != len(line):
+                os.ftruncate(handle, length)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise write_error(Path(path), error) from None
+
+
+@contextmanager
+def new_folder(folder: str | Path) -> Iterator[Path]:
+    """Give a draft folder, which takes the name ``folder`` when the block ends without an error.
+
+    Parameters
+    ----------
+    folder : str or Path
+        The new folder; one that exists and is not empty is refused.
+
+    Yields
+    ------
+    Path
+        The draft to write into.
+    """
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} exists already; choose another folder or remove it")
+    parent = folder.absolute().parent
+    draft = parent / f".{folder.name}-{socket.gethostname()}-{os.getpid()}.partial"
+    try:
+        draft.mkdir(parents=True)
+        yield draft
+        draft.replace(folder)
+    except OSError as error:
+        raise write_error(folder, error) from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def write_error(path: Path, error: OSError) -> InputError:
+    """Return the error that tells a user why ``path`` was not written."""
+    cause = error.strerror or str(error)
+    if error.errno in _FULL:
+        return InputError(f"the disk is full: {path} was not written ({cause}); make room and run the command again")
+    return InputError(f"{path} cannot be written: {cause}; choose another folder")
+
+
+def make_folder(folder: str | Path) -> Path:
+    """Create a folder and those above it, and return it."""
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise write_error(folder, error) from None
+    return folder
+
+
+def clear_drafts(folder: Path) -> None:
+    """Remove the drafts that killed processes left in a folder."""
+    for draft in folder.glob(".*.partial"):
+        if draft.is_dir():
+            shutil.rmtree(draft, ignore_errors=True)
+        else:
+            draft.unlink(missing_ok=True)
+
+
+# ------------------------------------------------------------------------------------------------ reading
+
+
+def read_manifest(path: Path, kind: str, version: int, what: str) -> dict[str, Any]:
+    """Read the JSON file that describes a folder.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    kind : str
+        Value that its field ``format`` must have.
+    version : int
+        Value that its field ``version`` must have.
+    what : str
+        What the folder holds, for messages.
+
+    Returns
+    -------
+    dict
+    """
+    try:
+        manifest: Any = json.loads(path.read_text(encoding="utf-8"))
+        matches = manifest["format"] == kind
     except (ValueError, KeyError, TypeError):
-        known = False
-    if not known:
-        raise InputError(f"{path} is not the description of a {what}; choose another folder")
-    if about.get("version") != version:
+        matches = False
+    if not matches:
+        raise InputError(f"{path} does not describe a {what}; choose another folder")
+    if manifest.get("version") != version:
         raise InputError(
-            f"the {what} in {path.parent} has version {about.get('version')}, this gpatcher reads {version}; "
-            "make it anew"
+            f"the {what} in {path.parent} has version {manifest.get('version')}, this gpatcher reads {version}; "
+            "create it again"
         )
-    return about
+    content: dict[str, Any] = manifest
+    return content
+
+
+def checksum(content: bytes | memoryview | Path) -> str:
+    """Return the first sixteen hexadecimal digits of the SHA-256 of bytes or of a file."""
+    if not isinstance(content, Path):
+        return hashlib.sha256(content).hexdigest()[:16]
+    digest = hashlib.sha256()
+    with content.open("rb") as file:
+        for block in iter(partial(file.read, _BLOCK_BYTES), b""):
+            digest.update(block)
+    return digest.hexdigest()[:16]
+
+
+# ------------------------------------------------------------------------------------------------ locks
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder for one writer, and clear the drafts that killed ones left; the folder is created."""
+    lock = FileLock(make_folder(folder) / ".lock", mode=0o644)
+    try:
+        held = lock.acquire(blocking=False)
+    except Timeout:
+        raise InputError(f"another process writes into {folder}; wait for it or choose another folder") from None
+    except OSError as error:
+        raise write_error(folder, error) from None
+    with held:
+        clear_drafts(folder)
+        yield
+
+
+@contextmanager
+def claimed(folder: Path, key: str) -> Iterator[bool]:
+    """Hold ``key`` against other processes while the block runs; False where another process holds it.
+
+    The system releases the locks of a process that dies, so none is ever stale.
+    """
+    try:
+        held = FileLock(make_folder(folder) / f"{key}.lock", mode=0o644).acquire(blocking=False)
+    except Timeout:
+        yield False
+        return
+    with held:
+        yield True

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
-from gpatcher.io import read_description
+from gpatcher.io import read_manifest
 
 _FORMAT = "gpatcher-graph"
 _VERSION = 1
@@ -144,7 +144,7 @@ def _read_about(folder: Path) -> dict[str, Any]:
     path = folder / ABOUT
     if not path.is_file():
         raise InputError(f"{folder} holds no graph: {ABOUT} is not there; 'gpatcher store' writes one")
-    return read_description(path, _FORMAT, _VERSION, "graph")
+    return read_manifest(path, _FORMAT, _VERSION, "graph")
 
 
 def _open_array(path: Path, shape: list[int], kind: str) -> npt.NDArray[Any]:

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from gpatcher.arrays import IntArray
 from gpatcher.errors import InputError, counted, some
 from gpatcher.graph.graph import Graph
-from gpatcher.io import read_description
+from gpatcher.io import read_manifest
 from gpatcher.patches.base import Patches, empty_patches
 from gpatcher.patches.ppr import check_push, push_block, walk_arrays
 from gpatcher.scale.executors import Engine, LocalEngine
@@ -332,7 +332,7 @@ def _read_manifest(folder: Path) -> dict[str, Any] | None:
     path = folder / _MANIFEST
     if not path.is_file():
         return None
-    return read_description(path, _FORMAT, _VERSION, "patch table")
+    return read_manifest(path, _FORMAT, _VERSION, "patch table")
 
 
 def _check_graph(folder: Path, manifest: dict[str, Any], graph: Graph) -> None:
