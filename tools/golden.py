@@ -23,42 +23,78 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from gpatcher import GPatcherClassifier, Graph, TableClassifier, UnseenNodes
 from gpatcher.datasets.synthetic import csbm
-from gpatcher.estimator.classifier import GPatcherClassifier
-from gpatcher.estimator.tables import TableClassifier
-from gpatcher.graph.graph import Graph
-from gpatcher.graph.unseen import UnseenNodes
+from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.model.inputs import FeatureConfig
+from gpatcher.patches import PPR, AdaptiveFilter, Extractor, PolynomialFilter, make_extractor
 from gpatcher.patches.store import write_patches
-from gpatcher.runs.models import train_model
-from gpatcher.runs.settings import PAPER
-from gpatcher.training.loop import predict_logits
+from gpatcher.runs.run import Job, run_job
+from gpatcher.runs.settings import resolve_settings
+from gpatcher.training.loop import TrainConfig, predict_logits
 
 RECORD = Path(__file__).parents[1] / "tests" / "golden.json"
-SHORT = {"epochs": 12, "patch_size": 8}
+SHORT = TrainConfig(epochs=12)
+Logits = Callable[[], Any]
 
 
-def graph() -> Graph:
+def small_graph() -> Graph:
+    """Return the graph that all configurations but the tables are fitted on."""
     return csbm(phi=-0.6, n=600, features=30)
 
 
-def fitted(**parameters: Any) -> Any:
-    return GPatcherClassifier(**(SHORT | parameters)).fit(graph()).decision_function()
+def classifier(patches: Extractor | str, **parameters: Any) -> GPatcherClassifier:
+    """Return a classifier with patches of 8 nodes that trains for 12 epochs."""
+    patches = make_extractor(patches, {"size": 8}) if isinstance(patches, str) else patches
+    return GPatcherClassifier(**({"patches": patches, "train": SHORT} | parameters))
+
+
+def fitted(patches: Extractor | str, **parameters: Any) -> Logits:
+    """Fit on the whole graph."""
+    return lambda: classifier(patches, **parameters).fit(small_graph()).decision_function()
 
 
 def paper() -> Any:
-    return fitted(**(PAPER | SHORT))
+    """Fit the paper's plain reading."""
+    settings, _ = resolve_settings("gpatcher", preset="paper", changes={"patches.size": 8, "train.epochs": 12})
+    return GPatcherClassifier.from_settings(settings).fit(small_graph()).decision_function()
 
 
-def everything() -> Any:
-    return fitted(
-        extractor="heterophily-aware", sigma="tanh", c=0.9, self_loops=True, hidden=32, mixer_hidden=8, layers=1,
-        dropout=0.2, input_dropout=0.2, skip=True, paths=("ego", "mixer"), ego_gate=0.5, mixer_gate=0.1,
-        mean_ego=True, head_layers=2, normalise="l2", structure=True, mass=True, lr=0.01, stop="macro_f1",
-        filter_lr=0.3, renew_every=4, class_weights=True, average=0.9, batch_size=100, seed=3,
-    )  # fmt: skip
+def every_parameter() -> Any:
+    """Fit with no parameter at its default."""
+    model = GPatcherClassifier(
+        patches=AdaptiveFilter(size=8, sigma="tanh", c=0.9, self_loops=True),
+        features=FeatureConfig(normalise="l2", adjacency_features=True, log_l1_norm=True),
+        model=ModelConfig(
+            hidden=32,
+            mixer_hidden=8,
+            layers=1,
+            dropout=0.2,
+            input_dropout=0.2,
+            skip=True,
+            readout=("ego", "mixer"),
+            ego_gate=0.5,
+            mixer_gate=0.1,
+            mean_ego=True,
+            head_layers=2,
+        ),
+        train=TrainConfig(
+            lr=0.01,
+            epochs=12,
+            monitor="macro_f1",
+            filter_lr=0.3,
+            reselect_every=4,
+            class_weights=True,
+            ema_decay=0.9,
+            batch_size=100,
+        ),
+        seed=3,
+    )
+    return model.fit(small_graph()).decision_function()
 
 
 def tables() -> Any:
+    """Fit on tables with every kind of column and missing values."""
     rng = np.random.default_rng(0)
     n = 200
     label = rng.integers(0, 3, n)
@@ -72,56 +108,64 @@ def tables() -> Any:
         "words": [f"word{rng.integers(5)} tale{y} and more of word{rng.integers(50)}" for y in label],
     })  # fmt: skip
     ends = rng.integers(0, n, (2, 600))
-    ends = ends[:, ends[0] != ends[1]]
-    ends = np.unique(ends, axis=1)
+    ends = np.unique(ends[:, ends[0] != ends[1]], axis=1)
     edges = pa.table({"source": [f"p{v:03}" for v in ends[0]], "target": [f"p{v:03}" for v in ends[1]]})
-    model = TableClassifier(classifier=GPatcherClassifier(extractor="ppr", **SHORT)).fit(nodes, edges)
-    return model.classifier_.decision_function()
+    return TableClassifier(classifier=classifier("ppr")).fit(nodes, edges).classifier_.decision_function()
 
 
-def unseen(extractor: str, **parameters: Any) -> Any:
-    whole = graph()
-    known = GPatcherClassifier(extractor=extractor, **(SHORT | parameters)).fit(whole)
-    rng = np.random.default_rng(1)
-    ends = np.stack([np.repeat(np.arange(600, 605), 6), rng.choice(600, 30, replace=False)])
-    x = rng.normal(size=(5, 30)).astype(whole.x.dtype)
-    return known.decision_function_new(UnseenNodes.join(whole, ends, x))
+def unseen(patches: Extractor | str, **parameters: Any) -> Logits:
+    """Fit, then predict five unseen nodes."""
+
+    def compute() -> Any:
+        graph = small_graph()
+        model = classifier(patches, **parameters).fit(graph)
+        rng = np.random.default_rng(1)
+        edges = np.stack([np.repeat(np.arange(600, 605), 6), rng.choice(600, 30, replace=False)])
+        x = rng.normal(size=(5, 30)).astype(graph.x.dtype)
+        return model.decision_function(UnseenNodes.join(graph, edges, x))
+
+    return compute
 
 
 def patch_table() -> Any:
+    """Fit from a patch table on disk, in batches."""
     with tempfile.TemporaryDirectory() as folder:
-        table = write_patches(graph(), folder, size=8, shard=100)
-        model = GPatcherClassifier(extractor="ppr", batch_size=64, **SHORT).fit(graph(), patches=table)
-        return model.decision_function()
+        table = write_patches(small_graph(), folder, PPR(size=8), shard=100)
+        model = classifier(table.extractor, train=TrainConfig(epochs=12, batch_size=64))
+        return model.fit(small_graph(), patch_table=table).decision_function()
 
 
-def baseline(name: str) -> Any:
-    data = graph()
-    outcome = train_model(name, data, data.splits[0], 0, {"hidden": 16, "epochs": 12, "normalise": "l1"})
-    from gpatcher.model.inputs import node_features
+def baseline(name: str) -> Logits:
+    """Train a baseline."""
 
-    return predict_logits(outcome.model, node_features(data, "l1"), np.arange(data.n)).numpy()
+    def compute() -> Any:
+        graph = small_graph()
+        settings = {"features": {"normalise": "l1"}, "model": {"hidden": 16}, "train": {"epochs": 12}}
+        run = run_job(Job("golden", "csbm", name, settings, 0, 0), graph, graph.splits[0])
+        return predict_logits(run.model, run.x, np.arange(graph.n)).numpy()
+
+    return compute
 
 
-CONFIGURATIONS: dict[str, Callable[[], Any]] = {
-    "heterophily-aware": lambda: fitted(extractor="heterophily-aware"),
-    "polynomial": lambda: fitted(extractor="polynomial"),
-    "polynomial without eigenvectors": lambda: fitted(extractor="polynomial", memory=1),
-    "shared": lambda: fitted(extractor="shared"),
-    "heat": lambda: fitted(extractor="heat"),
-    "bandpass": lambda: fitted(extractor="bandpass"),
-    "ppr": lambda: fitted(extractor="ppr"),
-    "auto": lambda: fitted(extractor="auto"),
+CONFIGURATIONS: dict[str, Logits] = {
+    "heterophily-aware": fitted("heterophily-aware"),
+    "polynomial": fitted("polynomial"),
+    "polynomial without eigenvectors": fitted("polynomial", memory=1),
+    "shared": fitted("shared"),
+    "heat": fitted("heat"),
+    "bandpass": fitted("bandpass"),
+    "ppr": fitted("ppr"),
+    "auto": fitted("auto"),
     "paper": paper,
-    "every parameter": everything,
+    "every parameter": every_parameter,
     "tables": tables,
-    "unseen nodes, ppr": lambda: unseen("ppr"),
-    "unseen nodes, ppr, adjacency features": lambda: unseen("ppr", structure=True),
-    "unseen nodes, polynomial without eigenvectors": lambda: unseen("polynomial", memory=1),
-    "unseen nodes, heterophily-aware": lambda: unseen("heterophily-aware"),
+    "unseen nodes, ppr": unseen("ppr"),
+    "unseen nodes, ppr, adjacency features": unseen("ppr", features=FeatureConfig(adjacency_features=True)),
+    "unseen nodes, polynomial without eigenvectors": unseen(PolynomialFilter(size=8, exact=False)),
+    "unseen nodes, heterophily-aware": unseen("heterophily-aware"),
     "patch table": patch_table,
-    "gcn": lambda: baseline("gcn"),
-    "h2gcn": lambda: baseline("h2gcn"),
+    "gcn": baseline("gcn"),
+    "h2gcn": baseline("h2gcn"),
 }
 
 

@@ -11,13 +11,16 @@ from typing import Annotated
 
 import typer
 
-from gpatcher.cli import bench, explain, inspect, storage, train
+from gpatcher import __version__
+from gpatcher.cli import bench, fit, inspect, predict, storage
+from gpatcher.cli.console import PlainCommand, PlainGroup
+from gpatcher.errors import InputError
 
 app = typer.Typer(
     name="gpatcher",
+    cls=PlainGroup,
     help="Node classification on graphs, whether neighbours agree or not.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -30,25 +33,19 @@ def main() -> None:
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)
         sys.exit(130)
-    except ValueError as error:
-        # gpatcher.graph.graph is loaded by then if the error is one of its own; anything else is ours to show in full
-        module = sys.modules.get("gpatcher.graph.graph")
-        if module is None or not isinstance(error, module.InputError):
-            raise
+    except InputError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)
     except OSError as error:
-        # a place that cannot be read or written: the user's to mend, and the path tells where
+        # a path that cannot be read or written
         if error.filename is None:
             raise
-        typer.echo(f"error: {error.filename}: {error.strerror}; choose another place or make room there", err=True)
+        typer.echo(f"error: {error.filename}: {error.strerror}; choose another path or make room there", err=True)
         sys.exit(2)
 
 
 def _version(value: bool) -> None:
     if value:
-        from gpatcher import __version__
-
         typer.echo(__version__)
         raise typer.Exit
 
@@ -56,24 +53,18 @@ def _version(value: bool) -> None:
 @app.callback()
 def _top(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (
-    inspect.datasets,
-    inspect.diagnose,
-    storage.store,
-    storage.patches,
-    train.fit,
-    train.predict,
-    explain.explain,
-    explain.export,
-    bench.bench,
-    bench.tune,
-    bench.report,
-)
-for command in COMMANDS:
-    app.command()(command)
+PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Look at data": (inspect.datasets, inspect.diagnose),
+    "Train and predict": (fit.fit, predict.predict, predict.explain, predict.export, inspect.settings),
+    "Large graphs": (storage.store, storage.patches),
+    "Compare models": (bench.bench, bench.tune, bench.report),
+}
+for panel, commands in PANELS.items():
+    for command in commands:
+        app.command(cls=PlainCommand, rich_help_panel=panel)(command)

@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpatcher.cli.common import Root, console, stoppable, warnings_as_notes
-from gpatcher.report import text_tables
+from gpatcher.cli.console import console, stoppable, warnings_as_notes
+from gpatcher.cli.sources import Root
+from gpatcher.errors import InputError, counted
 
 if TYPE_CHECKING:
     from rich.console import Group
 
     from gpatcher.bench.jobs import Progress
-    from gpatcher.bench.plan import Job
+    from gpatcher.runs.run import Job
 
-Datasets = Annotated[str | None, typer.Option(help="Only these data sets, e.g. texas,cora.")]
-Models = Annotated[str | None, typer.Option(help="Only these models (rows of the table), e.g. mlp,gcn,fast.")]
-Workers = Annotated[int, typer.Option(help="Processes at a time, one thread each.")]
-Engine = Annotated[str, typer.Option(help="local (processes of this machine) or ray.")]
-RayAddress = Annotated[str | None, typer.Option(help="Of a running cluster, host:port. Default: one of its own.")]
+Datasets = Annotated[str | None, typer.Option(metavar="NAMES", help="Only these data sets, e.g. texas,cora.")]
+Models = Annotated[str | None, typer.Option(metavar="NAMES", help="Only these models (rows), e.g. mlp,gcn,fast.")]
+Workers = Annotated[int, typer.Option(metavar="N", help="Processes at a time, one thread each.")]
+Engine = Annotated[str, typer.Option(metavar="NAME", help="local (processes of this machine) or ray.")]
+RayAddress = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="A running Ray cluster. Default: a local one.")
+]
 
 
 def _names(text: str | None) -> list[str] | None:
@@ -29,55 +32,60 @@ def _names(text: str | None) -> list[str] | None:
 
 
 def bench(
-    preset: Annotated[str | None, typer.Argument(help="A table or figure; --list shows them.")] = None,
-    listing: Annotated[bool, typer.Option("--list", help="List the presets and stop.")] = False,
+    experiment: Annotated[
+        str | None, typer.Argument(metavar="EXPERIMENT", help="A table or figure; --list shows them.")
+    ] = None,
+    listing: Annotated[bool, typer.Option("--list", help="List the experiments and exit.")] = False,
     datasets: Datasets = None,
     models: Models = None,
     splits: Annotated[
-        str | None, typer.Option(help="'all' or numbers such as 0,1. Default: what the preset asks for.")
+        str | None,
+        typer.Option(metavar="SPLITS", help="'all' or numbers such as 0,1. Default: those of the experiment."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the records. Default: results/bench/PRESET.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder for the records. Default: results/bench/EXPERIMENT.")
+    ] = None,
     jobs: Workers = 1,
     engine: Engine = "local",
     ray_address: RayAddress = None,
     retry: Annotated[bool, typer.Option("--retry", help="Run failed jobs again.")] = False,
     tuned: Annotated[
-        Path | None, typer.Option(help="Configurations that 'gpatcher tune' found. Default: those of the package.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Settings that 'gpatcher tune' chose. Default: those of the package."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the first run; each further run takes the next.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the first run; each further run takes the next.")] = 0,
     root: Root = None,
 ) -> None:
-    """Rerun a table or figure of the paper. What is on record is not run again, so a killed run just goes on."""
-    from gpatcher.bench.plan import experiment_names, load_experiment, plan_jobs, read_tuned
-    from gpatcher.errors import InputError
+    """Run a table or figure. What is on record is not run again, so an interrupted run just continues."""
+    from gpatcher.bench.plan import experiment_names, load_experiment, plan_jobs
 
     screen = console()
     if listing:
         from rich.table import Table
 
-        table = Table("preset", "what it shows", "data sets", "rows", header_style="bold")
+        table = Table("experiment", "what it shows", "data sets", "rows", header_style="bold")
         for name in experiment_names():
-            about = load_experiment(name)
-            table.add_row(name, about.title, str(len(about.datasets)), str(len(about.rows)))
+            listed = load_experiment(name)
+            table.add_row(name, listed.title, str(len(listed.datasets)), str(len(listed.rows)))
         screen.print(table)
         return
-    if preset is None:
-        raise InputError("name a preset, e.g. 'gpatcher bench table1'; 'gpatcher bench --list' shows them")
-    folder = out or Path("results", "bench", preset)
-    load_experiment(preset)  # a wrong name is told before anything is loaded
+    if experiment is None:
+        raise InputError("name an experiment, e.g. 'gpatcher bench table1'; 'gpatcher bench --list' shows them")
+    folder = out or Path("results", "bench", experiment)
+    load_experiment(experiment)  # a wrong name is reported before anything is loaded
     from gpatcher.bench.jobs import pending, run_jobs
+    from gpatcher.runs.settings import read_settings
     from gpatcher.scale.executors import job_engine
 
-    mapping = job_engine(engine, jobs, ray_address)
-
+    executor = job_engine(engine, jobs, ray_address)
     with screen.status("planning"), warnings_as_notes():
         planned, notes = plan_jobs(
-            preset,
+            experiment,
             datasets=_names(datasets),
             rows=_names(models),
             splits=splits,
             seed=seed,
-            tuned=read_tuned(tuned),
+            shipped=None if tuned is None else read_settings(tuned),
             root=root,
         )
         left = pending(planned, folder, retry)
@@ -86,11 +94,11 @@ def bench(
 
     from rich.live import Live
 
-    given_up = 0 if retry else len(pending(planned, folder, retry=True)) - len(left)
-    board = Board(planned, [job for job, _ in left], jobs, given_up)
-    going_on = stoppable(f"finished jobs are in {folder}/records.jsonl; the same command runs the others")
-    with going_on, Live(board.table(), console=screen, refresh_per_second=4, get_renderable=board.table):
-        for progress in run_jobs(left, folder, mapping, root):
+    failed_before = 0 if retry else len(pending(planned, folder, retry=True)) - len(left)
+    board = Board(planned, [job for job, _ in left], jobs, failed_before)
+    advice = stoppable(f"finished jobs are in {folder}/records.jsonl; the same command runs the others")
+    with advice, Live(board.table(), console=screen, refresh_per_second=4, get_renderable=board.table):
+        for progress in run_jobs(left, folder, executor, root):
             board.add(progress)
     screen.print()
     for line in board.failures:
@@ -101,7 +109,7 @@ def bench(
 class Board:
     """The live table of a run: how many jobs of each data set are done, and how long the rest may take."""
 
-    def __init__(self, planned: list[Job], left: list[Job], workers: int, given_up: int) -> None:
+    def __init__(self, planned: list[Job], left: list[Job], workers: int, failed_before: int) -> None:
         self.total: dict[str, int] = {}
         self.left: dict[str, int] = {}
         self.workers = workers
@@ -109,9 +117,9 @@ class Board:
             self.total[job.dataset] = self.total.get(job.dataset, 0) + 1
         for job in left:
             self.left[job.dataset] = self.left.get(job.dataset, 0) + 1
-        self.given_up, self.before = given_up, len(planned) - len(left) - given_up
+        self.failed_before, self.before = failed_before, len(planned) - len(left) - failed_before
         self.seconds: dict[str, list[float]] = {}
-        self.counts = {"ran": 0, "failed": 0, "known": 0, "elsewhere": 0}
+        self.counts = {"ran": 0, "failed": 0, "recorded": 0, "elsewhere": 0}
         self.failed: dict[str, int] = {}
         self.failures: list[str] = []
         self.last = ""
@@ -162,14 +170,12 @@ class Board:
 
     def summary(self, folder: Path) -> str:
         """Say in a sentence how the run went, and what to do next."""
-        from gpatcher.errors import counted
-
         counts = self.counts
-        text = f"{counted(counts['ran'], 'job')} ran, {self.before + counts['known']} were on record before"
-        if counts["failed"] or self.given_up:
-            text += f", {counts['failed'] + self.given_up} failed (run them again with --retry)"
+        text = f"{counted(counts['ran'], 'job')} ran, {self.before + counts['recorded']} were on record before"
+        if counts["failed"] or self.failed_before:
+            text += f", {counts['failed'] + self.failed_before} failed (run them again with --retry)"
         if counts["elsewhere"]:
-            text += f", {counts['elsewhere']} are at work in another process"
+            text += f", {counts['elsewhere']} are run by another process"
         return f"{text}. Records: {folder}/records.jsonl; the page: gpatcher report {folder} --out page.html"
 
 
@@ -180,27 +186,34 @@ def _clock(seconds: float) -> str:
 
 
 def tune(
-    target: Annotated[str, typer.Argument(help="A preset, e.g. honest, or MODEL/DATASET, e.g. gcn/texas.")],
-    trials: Annotated[int, typer.Option(help="Trials for every model on every data set.")] = 20,
-    out: Annotated[Path, typer.Option(help="Folder for the log and best.json.")] = Path("results/tuning"),
-    space: Annotated[str, typer.Option(help="paper (its grid) or broad.")] = "broad",
-    splits: Annotated[str, typer.Option(help="Splits that a trial is validated on: 'all' or numbers.")] = "0,1,2",
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="An experiment, e.g. leak_free, or MODEL/DATASET, e.g. gcn/texas.")
+    ],
+    trials: Annotated[int, typer.Option(metavar="N", help="Trials for every model on every data set.")] = 20,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the log and best.json.")] = Path(
+        "results/tuning"
+    ),
+    space: Annotated[str, typer.Option(metavar="NAME", help="paper (its grid) or broad.")] = "broad",
+    splits: Annotated[
+        str, typer.Option(metavar="SPLITS", help="Splits that a trial is validated on: 'all' or numbers.")
+    ] = "0,1,2",
     datasets: Datasets = None,
     models: Models = None,
     jobs: Workers = 1,
     engine: Engine = "local",
     ray_address: RayAddress = None,
-    seed: Annotated[int, typer.Option(help="Of the sampler; trial k draws by seed + k.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of the sampler; trial k draws by seed + k.")] = 0,
     root: Root = None,
 ) -> None:
-    """Choose configurations on validation data, with the same number of trials for every model. Resumes by itself."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    """Choose settings on validation data, with the same number of trials for every model. Resumes by itself."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
 
     from gpatcher.bench.tuning import plan_searches, run_searches
     from gpatcher.scale.executors import job_engine
 
     screen = console()
-    mapping = job_engine(engine, jobs, ray_address)
+    executor = job_engine(engine, jobs, ray_address)
     with screen.status("planning"), warnings_as_notes():
         searches, notes = plan_searches(
             target,
@@ -215,34 +228,57 @@ def tune(
     for note in notes:
         typer.echo(f"note: {note}", err=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    going_on = stoppable(f"finished trials are in {out}/trials.jsonl; the same command goes on")
-    with going_on, Progress(*columns, console=screen) as bar:
+    advice = stoppable(f"finished trials are in {out}/trials.jsonl; the same command continues")
+    with advice, Bar(*columns, console=screen) as bar:
         task = bar.add_task("searches", total=len(searches))
-        for search, outcome in run_searches(searches, out, mapping, root):
+        for search, outcome in run_searches(searches, out, executor, root):
             bar.console.print(f"{search.model} on {search.dataset}: {outcome}", soft_wrap=True)
             bar.advance(task)
-    screen.print(f"The best: {out}/best.json, for 'gpatcher bench PRESET --tuned {out}'. Log: {out}/trials.jsonl")
+    screen.print(
+        f"Best settings: {out}/best.json, for 'gpatcher bench EXPERIMENT --tuned {out}'. Log: {out}/trials.jsonl",
+        soft_wrap=True,
+    )
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="Folder with records of 'gpatcher bench', at any depth.")],
-    out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
-    markdown: Annotated[Path | None, typer.Option(help="Also the tables in Markdown.")] = None,
-    csv: Annotated[Path | None, typer.Option(help="Also all cells as CSV.")] = None,
-    latex: Annotated[Path | None, typer.Option(help="Also the tables in LaTeX.")] = None,
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER", help="A run of 'gpatcher fit', or a folder with records of 'gpatcher bench' at any depth."
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The page. Default: RUN/report.html, or report.html for a bench."),
+    ] = None,
+    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Also the tables in Markdown.")] = None,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Also all cells as CSV.")] = None,
+    latex: Annotated[Path | None, typer.Option(metavar="FILE", help="Also the tables in LaTeX.")] = None,
 ) -> None:
-    """Make one page of tables, tests and plots from the records alone."""
+    """Make the page of a run or of a bench again, from what it left behind and without training."""
+    screen = console()
+    if (folder / "evaluation.json").is_file():
+        from gpatcher.report.run import write_run_page
+        from gpatcher.runs.evaluation import read_evaluation
+
+        if markdown or csv or latex:
+            raise InputError(f"--markdown, --csv and --latex are tables of a bench; {folder} is a run")
+        page = write_run_page(read_evaluation(folder), out or folder / "report.html")
+        screen.print(f"Written: {page}", soft_wrap=True)
+        return
+
     from gpatcher.bench.leaderboard import read_bench, verdict
+    from gpatcher.io import write_text
+    from gpatcher.report import text_tables
     from gpatcher.report.bench import write_bench
 
     boards = read_bench(folder)
-    write_bench(boards, out)
-    written = [out]
-    for path, make in ((markdown, text_tables.markdown), (csv, text_tables.csv_text), (latex, text_tables.latex)):
+    written = [write_bench(boards, out or Path("report.html"))]
+    texts = {markdown: text_tables.markdown, csv: text_tables.csv_text, latex: text_tables.latex}
+    for path, make in texts.items():
         if path is not None:
-            path.write_text(make(boards))
+            write_text(path, make(boards))
             written.append(path)
-    screen = console()
     for line in verdict(boards):
         screen.print(f"- {line}", soft_wrap=True)
     screen.print(f"Written: {', '.join(map(str, written))}", soft_wrap=True)

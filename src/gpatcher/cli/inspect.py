@@ -1,4 +1,4 @@
-"""Commands that look at data: `datasets` and `diagnose`."""
+"""Commands that show what there is: `datasets`, `diagnose` and `settings`."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from typing import Annotated, Any
 
 import typer
 
-from gpatcher.cli.common import AsJson, Root, console, load_origin, takes_graph
+from gpatcher.cli.console import console
+from gpatcher.cli.sources import AsJson, Root, load_source, takes_graph
 
 
 def datasets(root: Root = None, as_json: AsJson = False) -> None:
-    """List the data sets that have a name: what is in them, and whether their files are here."""
+    """List the named data sets: what is in them, and whether their files are on this machine."""
     from gpatcher.datasets.load import load_dataset
     from gpatcher.datasets.registry import NAMED, dataset_root, is_present
     from gpatcher.spectral.diagnosis import diagnose
 
     rows = []
-    for key, named in NAMED.items():
-        row: dict[str, object] = {"name": named.name, "splits": named.protocol, "present": is_present(key, root)}
+    for key, dataset in NAMED.items():
+        row: dict[str, object] = {"name": dataset.name, "splits": dataset.protocol, "present": is_present(key, root)}
         if row["present"]:
-            found = diagnose(load_dataset(key, root), spectral=False)
-            row |= {"nodes": found.nodes, "edges": found.edges, "classes": found.classes, "features": found.features}
-            row["heterophily"] = found.node_heterophily
+            result = diagnose(load_dataset(key, root), spectral=False)
+            row |= {name: getattr(result, name) for name in ("nodes", "edges", "classes", "features")}
+            row["heterophily"] = result.node_heterophily
         rows.append(row)
     if as_json:
         typer.echo(json.dumps(rows))
@@ -41,30 +42,31 @@ def datasets(root: Root = None, as_json: AsJson = False) -> None:
         table.add_row(str(row["name"]), *cells, str(row["splits"]), "here" if row["present"] else "on first use")
     screen = console()
     screen.print(table)
-    screen.print(f"Folder: {dataset_root(root)}. Sets not there are downloaded on first use.", style="dim")
+    screen.print(f"Folder: {dataset_root(root)}. Other sets are downloaded on first use.", style="dim")
 
 
 @takes_graph
 def diagnose(
-    origin: dict[str, Any],
-    out: Annotated[Path | None, typer.Option(help="Also write a page with the plots, e.g. report.html.")] = None,
+    source: dict[str, Any],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write a page with the plots, e.g. report.html.")
+    ] = None,
     as_json: AsJson = False,
     spectral: Annotated[
         bool, typer.Option(help="Measure the frequencies too; without them the cost is O(n + m).")
     ] = True,
     root: Root = None,
 ) -> None:
-    """Tell how heterophilous a graph is, where its labels live, what is wrong with it and what to try."""
+    """Measure how heterophilous a graph is, in which frequencies its labels lie, what is wrong and what to try."""
     from gpatcher.spectral.diagnosis import diagnose as measure
 
-    graph = load_origin(origin, root)
-    found = measure(graph, spectral=spectral)
+    result = measure(load_source(source, root), spectral=spectral)
     if out is not None:
         from gpatcher.report.diagnosis import write_diagnosis
 
-        write_diagnosis(found, out)
+        write_diagnosis(result, out)
     if as_json:
-        typer.echo(json.dumps(found.to_dict()))
+        typer.echo(json.dumps(result.to_dict()))
         return
 
     from rich.table import Table
@@ -72,14 +74,44 @@ def diagnose(
     from gpatcher.report.diagnosis import measure_rows
 
     screen = console()
-    table = Table("measure", "value", "meaning", title=found.name, title_justify="left", header_style="bold")
-    for row in measure_rows(found):
+    table = Table("measure", "value", "meaning", title=result.name, title_justify="left", header_style="bold")
+    for row in measure_rows(result):
         table.add_row(*row)
     screen.print(table)
-    for title, lines in (("To know about the data", found.problems), ("To try", found.advice)):
+    for title, lines in (("About the data", result.problems), ("Try", result.advice)):
         if lines:
             screen.print(f"\n{title}", style="bold")
             for line in lines:
                 screen.print(f"  - {line}", soft_wrap=True)
     if out is not None:
-        screen.print(f"\nThe page is in {out}")
+        screen.print(f"\nThe page is in {out}", soft_wrap=True)
+
+
+def settings(
+    dataset: Annotated[
+        str | None, typer.Argument(metavar="DATASET", help="Show the settings shipped for this data set.")
+    ] = None,
+    model: Annotated[str, typer.Option(metavar="NAME", help="gpatcher, fast or a baseline.")] = "gpatcher",
+    preset: Annotated[str | None, typer.Option(metavar="NAME", help="paper, default or a data set.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List all settings with their values: what 'gpatcher fit --set NAME=VALUE' takes."""
+    from gpatcher.runs.settings import PATCHERS, describe_settings, resolve_settings
+
+    values, trials = resolve_settings(model, dataset or "", preset)
+    if as_json:
+        typer.echo(json.dumps(values))
+        return
+
+    from rich.table import Table
+
+    flat = {f"{section}.{name}": value for section, part in values.items() for name, value in part.items()}
+    descriptions = {}
+    if model in PATCHERS:
+        descriptions = {name: text for name, _, text in describe_settings(values["patches"]["name"])}
+    chosen = f"the best of {trials} trials on {preset or dataset}" if trials else "not tuned"
+    table = Table("setting", "value", "meaning", title=f"{model}, {chosen}", title_justify="left", header_style="bold")
+    for name, value in flat.items():
+        shown = ",".join(value) if isinstance(value, list) else value if isinstance(value, str) else json.dumps(value)
+        table.add_row(name, shown, descriptions.get(name, ""))
+    console().print(table)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpatcher.cli.common import Root, console, load_origin, takes_graph, warnings_as_notes
+from gpatcher.cli.console import console, warnings_as_notes
+from gpatcher.cli.sources import Root, load_source, takes_graph
+from gpatcher.errors import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,22 +23,26 @@ _CHECKED = 8  # nodes compared at a time: each takes a few arrays of n numbers
 
 @takes_graph
 def store(
-    origin: dict[str, Any],
-    out: Annotated[Path, typer.Option(help="The new folder; it is a SOURCE for every command.")] = Path("graph"),
-    memory: Annotated[float, typer.Option(help="GiB that the edges of tables may take at a time.")] = 1.0,
+    source: dict[str, Any],
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="The new folder; it is a SOURCE for every command.")
+    ] = Path("graph"),
+    memory: Annotated[
+        float, typer.Option(metavar="GIB", help="GiB that the edges of tables may take at a time.")
+    ] = 1.0,
     root: Root = None,
 ) -> None:
     """Write a graph to a folder from which it is memory-mapped; tables of edges may be larger than memory."""
-    from gpatcher.errors import counted
     from gpatcher.graph.storage import open_graph, save_graph
-    from gpatcher.tables.store import store_tables
 
     screen = console()
-    if "name" in origin:
-        save_graph(load_origin(origin, root), out)
+    if "name" in source:
+        save_graph(load_source(source, root), out)
     else:
+        from gpatcher.tables.store import store_tables
+
         with warnings_as_notes(), screen.status("sorting the edges"):
-            tables: dict[str, Any] = dict(origin)
+            tables: dict[str, Any] = dict(source)
             store_tables(tables.pop("nodes"), tables.pop("edges"), out, memory=int(memory * 2**30), **tables)
     graph = open_graph(out)
     screen.print(
@@ -47,62 +53,63 @@ def store(
 
 @takes_graph
 def patches(
-    origin: dict[str, Any],
-    out: Annotated[Path, typer.Option(help="Folder of the table; the same command goes on with one begun.")] = Path(
-        "patches"
-    ),
-    size: Annotated[int, typer.Option(help="Nodes in a patch, the node itself included.")] = 32,
-    c: Annotated[float, typer.Option(help="How far personalised PageRank walks, between 0 and 1.")] = 0.5,
+    source: dict[str, Any],
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder of the table; the same command continues an unfinished one.")
+    ] = Path("patches"),
+    size: Annotated[int, typer.Option(metavar="N", help="Nodes in a patch, the node itself included.")] = 32,
+    c: Annotated[float, typer.Option(metavar="C", help="Damping factor of personalised PageRank, in (0, 1).")] = 0.5,
     eps: Annotated[
-        float, typer.Option(help="Residual per degree that is left where it is; smaller is more exact.")
+        float, typer.Option(metavar="EPS", help="Residual per degree that is not pushed; smaller is more exact.")
     ] = 1e-5,
-    self_loops: Annotated[bool, typer.Option("--self-loops", help="Add an edge from every node to itself.")] = False,
+    self_loops: Annotated[bool, typer.Option("--self-loops", help="Add a self-loop to every node.")] = False,
     shard: Annotated[
         int | None,
-        typer.Option(help="Nodes in one file of the table. Default: a 128th of all, from 1,024 to 65,536."),
+        typer.Option(
+            metavar="N", help="Nodes in one file of the table. Default: a 128th of all, from 1,024 to 65,536."
+        ),
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads of the local engine. Default: one per core.")] = None,
-    engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
+    threads: Annotated[
+        int | None, typer.Option(metavar="N", help="Threads of the local engine. Default: one per core.")
+    ] = None,
+    engine: Annotated[str, typer.Option(metavar="NAME", help="local, or ray for a cluster.")] = "local",
     ray_address: Annotated[
-        str | None, typer.Option(help="host:port of a running Ray cluster, or auto. Default: one of its own.")
+        str | None, typer.Option(metavar="HOST:PORT", help="A running Ray cluster, or auto. Default: a local one.")
     ] = None,
-    check: Annotated[int, typer.Option(help="Compare so many sampled nodes with the exact ranking.", min=0)] = 0,
+    check: Annotated[int, typer.Option(metavar="N", help="Compare N sampled nodes with the exact ranking.", min=0)] = 0,
     root: Root = None,
 ) -> None:
     """Write the patch of every node to disk, a table that 'gpatcher fit --patches' trains from."""
-    from gpatcher.errors import counted
-    from gpatcher.patches.ppr import check_push
+    from gpatcher.patches.ppr import PPR
+    from gpatcher.patches.store import write_patches
     from gpatcher.scale.executors import make_engine
 
-    check_push(size, c, eps)
+    extractor = PPR(size=size, c=c, eps=eps, self_loops=self_loops)
     chosen = make_engine(engine, threads, ray_address)
-    graph = load_origin(origin, root)
-
-    from gpatcher.patches.store import write_patches
-
+    graph = load_source(source, root)
     screen = console()
-    options = {"size": size, "c": c, "eps": eps, "self_loops": self_loops, "shard": shard}
     try:
         with _Bar(screen, graph.n) as bar:
-            table = write_patches(graph, out, **options, engine=chosen, progress=bar.show)  # type: ignore[arg-type]
+            table = write_patches(graph, out, extractor, shard=shard, engine=chosen, progress=bar.show)
     except KeyboardInterrupt:
-        kept = len(list(out.glob("*-*.npy")))
+        finished = len(list(out.glob("*-*.npy")))
         typer.echo(
-            f"stopped: {counted(kept, 'shard is', 'shards are')} finished in {out}; the same command makes the others",
+            f"stopped: {counted(finished, 'shard is', 'shards are')} finished in {out}; the same command makes the rest",
             err=True,
         )
         raise typer.Exit(130) from None
     size_mb = sum((out / name).stat().st_size for name in table.files) / 1e6
     screen.print(
         f"{counted(graph.n, 'patch', 'patches')} of {counted(size, 'node')} in {out}: "
-        f"{counted(len(table.files), 'shard')}, {size_mb:,.1f} MB. {bar.told}"
+        f"{counted(len(table.files), 'shard')}, {size_mb:,.1f} MB. {bar.summary}",
+        soft_wrap=True,
     )
     if check:
         _print_recall(screen, graph, table, check)
 
 
 class _Bar:
-    """A bar with nodes per second and the time left; shards that were there before do not count as speed."""
+    """A bar with nodes per second and the time left; shards that existed before do not count."""
 
     def __init__(self, screen: Console, total: int) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -116,7 +123,7 @@ class _Bar:
         self.bar = Progress(*columns, TimeRemainingColumn(), console=screen, transient=True)
         self.task = self.bar.add_task("extracting patches", total=total, rate="")
         self.first: tuple[int, float] | None = None
-        self.told = "Every shard was there already."
+        self.summary = "All shards existed already."
 
     def __enter__(self) -> _Bar:
         self.bar.start()
@@ -131,11 +138,11 @@ class _Bar:
         if self.first is None:
             self.first = (done, now)
             self.bar.reset(self.task, completed=done)
-            self.told = ""
+            self.summary = ""
         elif now > self.first[1]:
             rate = (done - self.first[0]) / (now - self.first[1])
             self.bar.update(self.task, completed=done, rate=f"{rate:,.0f} nodes/s")
-            self.told = f"{rate:,.0f} nodes per second."
+            self.summary = f"{rate:,.0f} nodes per second."
 
 
 def _print_recall(screen: Console, graph: Graph, table: PatchTable, count: int) -> None:
@@ -144,12 +151,12 @@ def _print_recall(screen: Console, graph: Graph, table: PatchTable, count: int) 
     from gpatcher.patches.ppr import ppr_scores, top_recall
 
     sample = np.random.default_rng(0).choice(graph.n, min(count, graph.n), replace=False)
-    found = []
+    parts = []
     for start in range(0, len(sample), _CHECKED):
         part = sample[start : start + _CHECKED]
-        exact = ppr_scores(graph, part, table.parameters["c"], table.parameters["self_loops"])
-        found.append(top_recall(table[part], exact))
-    recall = np.concatenate(found)
+        exact = ppr_scores(graph, part, table.extractor.c, table.extractor.self_loops)
+        parts.append(top_recall(table[part], exact))
+    recall = np.concatenate(parts)
     screen.print(
         f"Recall against the exact ranking, {len(recall)} sampled nodes: mean {recall.mean():.4f}, "
         f"smallest {recall.min():.4f}",

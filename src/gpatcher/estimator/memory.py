@@ -1,24 +1,78 @@
-"""Memory that a run takes."""
+"""Memory: the peak of this process, what a run holds, and the batch size that fits."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 
-from gpatcher.graph.graph import Graph
-from gpatcher.patches.base import Patches
+from gpatcher.errors import InputError
+from gpatcher.estimator.prepare import Prepared
+from gpatcher.model.gpatcher import GPatcher
 
-if TYPE_CHECKING:
-    from gpatcher.estimator.classifier import Prepared
+DEFAULT_BATCH = 4096  # nodes per step from a patch table, and per step of prediction
+_SMALLEST_BATCH = 32
+_PROGRAM = 700 << 20  # bytes of the interpreter with all that is imported
 
-_PROGRAM = 700 << 20  # the interpreter with all that is imported
+
+def reset_peak() -> None:
+    """Start the peak of the resident memory again, where the system can do it (Linux)."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
-def held_bytes(graph: Graph, prepared: Prepared) -> int:
+def peak_rss_mb() -> float:
+    """Return the largest resident memory of this process so far, in MB."""
+    status = Path("/proc/self/status")
+    if status.is_file():
+        # not getrusage's, which a process inherits from the one that started it
+        peak = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return round(int(peak.split()[1]) / 1024, 1)
+    import psutil
+
+    memory = psutil.Process().memory_info()
+    if hasattr(memory, "peak_wset"):  # Windows
+        return round(memory.peak_wset / 2**20, 1)
+    import resource
+
+    unit = 2**20 if sys.platform == "darwin" else 1024  # macOS counts bytes
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 1)
+
+
+def held_bytes(prepared: Prepared) -> int:
     """Return the bytes that a run holds beside its batches: the program, arrays in memory, labels and their copies."""
+    graph = prepared.graph
     arrays = (graph.indptr, graph.indices, graph.weights, graph.y, graph.node_ids)
     held = sum(array.nbytes for array in arrays if array is not None and not isinstance(array, np.memmap))
-    if isinstance(prepared.fixed, Patches):
-        held += prepared.fixed.index.nbytes + prepared.fixed.score.nbytes
-    return _PROGRAM + held + prepared.x.nbytes + 40 * graph.n
+    return _PROGRAM + held + sum(data.nbytes for data in prepared.data) + prepared.x.nbytes + 40 * graph.n
+
+
+def choose_batch_size(model: GPatcher, prepared: Prepared, memory: int | None) -> int | None:
+    """Return the nodes per step where none are given: what the memory allows, None for all at once.
+
+    Parameters
+    ----------
+    model : GPatcher
+    prepared : Prepared
+    memory : int, optional
+        Bytes that the run may take. It bounds batches only where patches are fixed; a learned filter holds the products
+        of all pairs in any case.
+    """
+    if not model.reads_ahead:
+        return None
+    if memory is None:
+        return DEFAULT_BATCH if prepared.from_disk else None
+    held = held_bytes(prepared)
+    batch = min(DEFAULT_BATCH, 1 << (prepared.graph.n - 1).bit_length())
+    while batch > _SMALLEST_BATCH and held + model.step_bytes(batch, prepared.x) > memory:
+        batch //= 2
+    total = held + model.step_bytes(batch, prepared.x)
+    if total > memory:
+        raise InputError(
+            f"memory={memory / 2**30:.2f} GiB is too little: graph and program take about {held / 2**30:.2f} GiB, with "
+            f"batches of {batch} nodes {total / 2**30:.2f} GiB; give more, or keep graph and patches on disk "
+            "('gpatcher store', 'gpatcher patches')"
+        )
+    return batch

@@ -7,6 +7,7 @@ import json
 import logging
 import warnings
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,49 +17,64 @@ from torch import Tensor, nn
 
 from gpatcher.errors import InputError
 from gpatcher.estimator.classifier import GPatcherClassifier
-from gpatcher.model.gpatcher import GPatcher
+from gpatcher.io import write_bytes
+from gpatcher.model.gpatcher import GPatcher, PatchView
 
-TOLERANCE = 1e-4  # the largest difference of a logit that passes
+TOLERANCE = 1e-4  # largest difference of an output that passes
 _CHECKED = 64  # nodes that the check runs on, fewer where the features are wide
 _ELEMENTS = 1 << 24
 
 
 class ServedPatches(nn.Module):
-    """A trained model as a function of a patch's content alone.
+    """A trained model as a function of the members of patches alone.
 
     Parameters
     ----------
-    model : the trained model
-    temperature : of the probabilities
+    model : GPatcher
+        The trained model.
+    temperature : float
+        Of the probabilities.
     """
 
     def __init__(self, model: GPatcher, temperature: float) -> None:
         super().__init__()
         self.model, self.temperature = model, temperature
+        self.sizes = [int(source.size) for source in model.sources]
 
-    def forward(self, x: Tensor, score: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, score: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits and calibrated probabilities, shape (b, C).
 
         Parameters
         ----------
-        x : features of the members, shape (b, p, d)
-        score, there : shape (b, p); ``there`` is 1 where a place is taken, else 0
+        x : Tensor, shape (b, p, d)
+            Features of the members, the patches of several sources side by side.
+        score : Tensor, shape (b, p)
+        mask : Tensor, shape (b, p)
+            1 where a position has a member, else 0.
         """
         b, p, d = x.shape
         h = torch.relu(x.reshape(b * p, d) @ self.model.weight + self.model.bias)
-        places = torch.arange(b * p, device=x.device).reshape(b, p)
-        logits = self.model.classify(h, places, score, there)
+        rows = torch.arange(b * p, device=x.device).reshape(b, p)
+        views = zip(*(part.split(self.sizes, 1) for part in (rows, score, mask)), strict=True)
+        logits = self.model.classify(h, [PatchView(*view) for view in views])
         return logits, (logits / self.temperature).softmax(1)
 
 
 def export_onnx(classifier: GPatcherClassifier, path: str | Path) -> float:
-    """Write the trained encoder, mixer and classifier as ONNX; return the largest difference of a logit.
+    """Write the trained encoder, mixer and classifier as ONNX; return the largest difference of an output.
 
-    The file takes the patches of any number of nodes: ``x`` (b, p, d) the members' features as `node_features` makes
-    them, ``score`` (b, p), ``there`` (b, p) 1 where a place is taken; it gives ``logits`` and ``probability`` (b, C),
-    calibrated. Where patches come from stays outside: `extract_patches` or a table. Its metadata hold the classes and
-    how the features are made. It is run with onnxruntime on nodes of the graph before it is kept; a difference above
-    1e-4 is an error.
+    The file takes the patches of any number of nodes: ``x`` (b, p, d), the members' features as `node_features` makes
+    them, ``score`` (b, p) and ``mask`` (b, p), 1 where a position has a member. It gives ``logits`` and calibrated
+    ``probability`` (b, C). Patches are made outside: by `extract_patches` or from a patch table. The metadata hold the
+    classes and how the features are made. Before it is written the model is run with onnxruntime on nodes of the graph;
+    a difference above 1e-4 is an error.
+
+    Parameters
+    ----------
+    classifier : GPatcherClassifier
+        Fitted, with its graph.
+    path : str or Path
+        The file.
     """
     try:
         import onnx
@@ -68,7 +84,7 @@ def export_onnx(classifier: GPatcherClassifier, path: str | Path) -> float:
         raise InputError(f"the export needs the package {error.name}: pip install gpatcher[onnx]") from None
     path = Path(path)
     if not path.absolute().parent.is_dir():
-        raise InputError(f"{path.parent} is not a folder; make it first or choose another place for {path.name}")
+        raise InputError(f"{path.parent} is not a folder; create it first or choose another folder for {path.name}")
     inputs = _examples(classifier)
     served = ServedPatches(classifier.model_, classifier.calibration_.temperature).eval()
     batch = torch.export.Dim("nodes")
@@ -76,7 +92,7 @@ def export_onnx(classifier: GPatcherClassifier, path: str | Path) -> float:
         program = torch.onnx.export(
             served,
             inputs,
-            input_names=["x", "score", "there"],
+            input_names=["x", "score", "mask"],
             output_names=["logits", "probability"],
             dynamic_shapes=({0: batch}, {0: batch}, {0: batch}),
             dynamo=True,
@@ -87,8 +103,7 @@ def export_onnx(classifier: GPatcherClassifier, path: str | Path) -> float:
     model = program.model_proto
     about = {
         "classes": [str(c) for c in classifier.classes_],
-        "normalise": classifier.normalise,
-        "structure": classifier.structure,
+        "features": asdict(classifier.features),
         "patch_size": int(inputs[0].shape[1]),
         "temperature": classifier.calibration_.temperature,
     }
@@ -99,37 +114,37 @@ def export_onnx(classifier: GPatcherClassifier, path: str | Path) -> float:
         part = tuple(t[:count] for t in inputs)
         with torch.no_grad():
             ours = served(*part)
-        theirs = session.run(None, {n: t.numpy() for n, t in zip(("x", "score", "there"), part, strict=True)})
+        theirs = session.run(None, {n: t.numpy() for n, t in zip(("x", "score", "mask"), part, strict=True)})
         for a, b in zip(ours, theirs, strict=True):
             largest = max(largest, float(np.abs(a.numpy() - b).max()))
     if not largest <= TOLERANCE:
         raise InputError(f"the exported model differs from the trained one by {largest:.2g}, more than {TOLERANCE}")
-    draft = path.with_name(f".{path.name}.partial")
-    draft.write_bytes(model.SerializeToString())
-    draft.replace(path)
+    write_bytes(path, model.SerializeToString())
     return largest
 
 
 def serving_inputs(classifier: GPatcherClassifier, nodes: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Return x, score and there of these nodes of the graph, as the exported model takes them."""
+    """Return x, score and mask of these nodes of the graph, as the exported model takes them."""
     x = classifier.features_
     with torch.no_grad():
-        index, score = classifier.model_.patches(torch.as_tensor(np.array(nodes)))
+        patches = [source(torch.as_tensor(np.array(nodes))) for source in classifier.model_.sources]
+    index, score = (torch.cat(parts, 1) for parts in zip(*patches, strict=True))
     rows = x.rows(index.clamp_min(0).flatten()).reshape(*index.shape, -1)
-    there = (index >= 0).to(score.dtype)
-    return rows * there[..., None], score, there
+    mask = (index >= 0).to(score.dtype)
+    return rows * mask[..., None], score, mask
 
 
 def _examples(classifier: GPatcherClassifier) -> tuple[Tensor, Tensor, Tensor]:
     n, width = classifier.features_.shape
-    fitting = max(2, _ELEMENTS // (classifier.patch_size * width))
-    nodes = np.random.default_rng(0).choice(n, min(n, _CHECKED, fitting), replace=False)
+    positions = sum(extractor.size for extractor in classifier.extractors_)
+    count = max(2, _ELEMENTS // (positions * width))
+    nodes = np.random.default_rng(0).choice(n, min(n, _CHECKED, count), replace=False)
     return serving_inputs(classifier, nodes)
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the exporter's talk about its own progress away from the user."""
+    """Silence the exporter's own progress messages."""
     levels = {
         logging.getLogger(name): logging.getLogger(name).level for name in ("torch.onnx", "onnxscript", "onnx_ir")
     }

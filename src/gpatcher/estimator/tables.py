@@ -1,4 +1,4 @@
-"""From tables to predictions: what a run on tables keeps in its folder, and `TableClassifier`."""
+"""TableClassifier, and what a run on tables keeps in its folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpatcher.arrays import FloatArray, IntArray
@@ -17,7 +17,8 @@ from gpatcher.errors import InputError, counted, some
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.storage import open_graph, save_graph
-from gpatcher.model.inputs import with_structure
+from gpatcher.model.inputs import with_structure_features
+from gpatcher.patches.ppr import PPR
 from gpatcher.tables.encoder import TableEncoder
 from gpatcher.tables.load import Tables, load_tables
 from gpatcher.tables.write import write_table
@@ -31,31 +32,41 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    id, label, source, target : columns, as in `gpatcher.tables.options.TableOptions`
-    tables : its other options, e.g. ``{"features": ["age"], "on_unknown_id": "drop"}``
-    classifier : what is trained; by default ``GPatcherClassifier(extractor="ppr")``
-    seed : of the split, where one is made
+    id, label, source, target : str
+        Columns, as in `gpatcher.tables.options.TableOptions`.
+    tables : dict, optional
+        Its other options, e.g. ``{"features": ["age"], "on_unknown_id": "drop"}``.
+    classifier : GPatcherClassifier, optional
+        What is trained; by default ``GPatcherClassifier(patches=PPR())``.
+    seed : int
+        Of the split, where one is made.
 
     Attributes
     ----------
-    classes_ : names of the classes
-    ids_ : ids of the nodes, in the order of all predictions
-    encoder_ : the fitted `TableEncoder`, None where the tables have no features
-    tables_ : the graph, and what became of every row
-    classifier_ : the fitted `GPatcherClassifier`
+    classes_ : array of str
+        Names of the classes.
+    ids_ : array
+        Ids of the nodes, in the order of all predictions.
+    encoder_ : TableEncoder or None
+        The fitted encoder, None where the tables have no features.
+    tables_ : Tables
+        The graph, and what became of every row.
+    classifier_ : GPatcherClassifier
+        The fitted classifier.
 
     Examples
     --------
     >>> import pyarrow as pa
     >>> nodes = pa.table({"id": list("abcdefgh"), "label": ["x", "y"] * 4, "size": [1.0, 5.0] * 4})
     >>> edges = pa.table({"source": list("abcdefg"), "target": list("bcdefgh")})
-    >>> model = TableClassifier(classifier=GPatcherClassifier(extractor="ppr", patch_size=4, epochs=20))
+    >>> model = TableClassifier(classifier=GPatcherClassifier(patches=PPR(size=4), train=TrainConfig(epochs=20)))
     >>> model.fit(nodes, edges).predict(["a", "b"]).shape
     (2,)
     """
 
     def __init__(
         self,
+        *,
         id: str = "id",
         label: str = "label",
         source: str = "source",
@@ -74,51 +85,53 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, nodes: Any, edges: Any) -> Self:
         """Train on tables: paths, pyarrow tables or pandas frames; nodes without a label are predicted like others."""
-        from sklearn.base import clone
-
         names: dict[str, Any] = {"id": self.id, "label": self.label, "source": self.source, "target": self.target}
-        tables = load_tables(nodes, edges, **names, **(self.tables or {})).with_split(seed=self.seed)
-        chosen = GPatcherClassifier(extractor="ppr") if self.classifier is None else clone(self.classifier)
-        if tables.graph.x is None and not chosen.structure:
-            tables = replace(tables, graph=with_structure(tables.graph))
+        options = self.tables or {}
+        twice = [name for name in options if name in names]
+        if twice:
+            raise InputError(f"tables names {twice[0]!r}, which is a parameter of its own; pass {twice[0]}=...")
+        tables = load_tables(nodes, edges, **names, **options).with_split(seed=self.seed)
+        classifier = GPatcherClassifier(patches=PPR()) if self.classifier is None else clone(self.classifier)
+        if tables.graph.x is None and not classifier.features.adjacency_features:
+            tables = replace(tables, graph=with_structure_features(tables.graph))
         self.tables_ = tables
         self.encoder_ = tables.encoder
         self.ids_ = node_ids(tables.graph)
-        self.classifier_ = chosen.fit(tables.graph)
+        self.classifier_ = classifier.fit(tables.graph)
         self.classes_ = self.classifier_.classes_
         return self
 
     def predict_proba(self, ids: Any = None) -> FloatArray:
         """Return the probability of each class for these ids, by default for all in the order of ``ids_``."""
         check_is_fitted(self)
-        return self.classifier_.predict_proba(nodes=self._numbers(ids))
+        return self.classifier_.predict_proba(nodes=self._positions(ids))
 
     def predict(self, ids: Any = None) -> npt.NDArray[Any]:
         """Return the most probable class of these ids, by default of all in the order of ``ids_``."""
         check_is_fitted(self)
-        return self.classifier_.predict(nodes=self._numbers(ids))
+        return self.classifier_.predict(nodes=self._positions(ids))
 
     def score(self, ids: Any = None) -> float:
         """Return the accuracy on these ids, by default on the test part of the split."""
         check_is_fitted(self)
-        return self.classifier_.score(nodes=self._numbers(ids))
+        return self.classifier_.score(nodes=self._positions(ids))
 
-    def _numbers(self, ids: Any) -> IntArray | None:
+    def _positions(self, ids: Any) -> IntArray | None:
         if ids is None:
             return None
-        number = {value: v for v, value in enumerate(self.ids_.tolist())}
+        position = {value: v for v, value in enumerate(self.ids_.tolist())}
         ids = np.asarray(ids, dtype=object).tolist()
-        unknown = [value for value in ids if value not in number]
+        unknown = [value for value in ids if value not in position]
         if unknown:
             raise InputError(
                 f"{counted(len(unknown), 'id is', 'ids are')} not among the nodes: "
                 f"{some(repr(value) for value in unknown)}"
             )
-        return np.array([number[value] for value in ids], dtype=np.int64)
+        return np.array([position[value] for value in ids], dtype=np.int64)
 
 
 def node_ids(graph: Graph) -> npt.NDArray[Any]:
-    """Return the ids of the nodes as they were in the table, else their numbers."""
+    """Return the ids of the nodes as in the table, else their positions."""
     return np.arange(graph.n) if graph.node_ids is None else graph.node_ids
 
 

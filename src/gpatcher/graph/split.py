@@ -126,23 +126,34 @@ def stratified_split(y: npt.ArrayLike, train: float, val: float, seed: int) -> S
     return Split(train=shuffled[is_train], val=shuffled[is_either & ~is_train], test=shuffled[~is_either])
 
 
-def plan_runs(graph: Graph, splits: str, seed: int) -> list[tuple[int, int]]:
-    """Return (split, seed) of each run that ``splits`` asks for: "all", or numbers such as "0,1".
+def parse_splits(text: str) -> list[int]:
+    """Return the numbers in a text such as ``0,1``."""
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = [-1]
+    if min(numbers) < 0:
+        raise InputError(f"splits must be 'all' or numbers such as 0,1, got {text!r}")
+    return numbers
 
-    "all" is every split of the graph, or ten seeds on the one it has (made, where it has none).
+
+def plan_runs(graph: Graph, splits: str, seed: int) -> list[tuple[int, int]]:
+    """Return (split, seed) of each run that ``splits`` asks for.
+
+    Parameters
+    ----------
+    graph : Graph
+    splits : str
+        ``all`` for every split of the graph, or ten seeds where it has one split or none; or numbers such as ``0,1``.
+    seed : int
+        Of the first run.
     """
     several = len(graph.splits) > 1
-    if splits.strip() == "all":
-        count = len(graph.splits) if several else _SEEDS
-        return [(i if several else 0, seed + i) for i in range(count)]
-    try:
-        numbers = [int(part) for part in splits.split(",")]
-    except ValueError:
-        raise InputError(f"splits must be 'all' or numbers such as 0,1, got {splits!r}") from None
-    most = len(graph.splits) if several else _SEEDS
+    available = len(graph.splits) if several else _SEEDS
+    numbers = list(range(available)) if splits.strip() == "all" else parse_splits(splits)
     for number in numbers:
-        if not 0 <= number < most:
-            raise InputError(f"there is no split {number}: {graph.name} has 0 to {most - 1}")
+        if number >= available:
+            raise InputError(f"{graph.name} has no split {number}; its splits are 0 to {available - 1}")
     return [(number if several else 0, seed + number) for number in numbers]
 
 

@@ -1,10 +1,10 @@
-"""What a model sees of a node on its own: its features, optionally its row of the adjacency, as one table."""
+"""What a model reads of a node on its own: its features and, where chosen, its adjacency rows, as one table."""
 
 from __future__ import annotations
 
 import mmap
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,13 +14,43 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpatcher.arrays import FloatArray
+from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
+from gpatcher.graph.unseen import UnseenNodes, stack_rows
 
-NORMS = ("none", "l1", "l2", "standard")
+NORMALISATIONS = ("none", "l1", "l2", "standard")
 _csr: Any = torch.sparse_csr_tensor  # its stub knows one of its forms only
-_SPARSE = 0.25  # features with a smaller share of non-zeros are worked with as a sparse matrix
+_SPARSE = 0.25  # features with a smaller fraction of non-zeros are kept as a sparse matrix
+
+
+@dataclass(frozen=True)
+class FeatureConfig:
+    """What a model reads of a node on its own.
+
+    Parameters
+    ----------
+    normalise : {"none", "l1", "l2", "standard"}
+        Each row divided by its L1 or L2 norm, or brought to mean 0 and deviation 1 (``standard``, the LayerNorm of
+        Algorithm 1 without its affine part), or left as it is.
+    adjacency_features : bool
+        Append the node's adjacency rows, outgoing and incoming (once where the graph is undirected): which nodes it is
+        joined to becomes a feature, as in LINKX (Lim et al., 2021).
+    log_l1_norm : bool
+        Append log(1 + ‖x‖₁) of each row: how much a node has of everything, which normalisation removes and input
+        dropout blurs.
+    """
+
+    normalise: str = "none"
+    adjacency_features: bool = False
+    log_l1_norm: bool = False
+
+    def __post_init__(self) -> None:
+        if self.normalise not in NORMALISATIONS:
+            raise InputError(f"normalise must be one of {', '.join(NORMALISATIONS)}, got {self.normalise!r}")
+
+
+# ------------------------------------------------------------------------------------------------ the table
 
 
 class FeatureTable:
@@ -28,36 +58,40 @@ class FeatureTable:
 
     Parameters
     ----------
-    matrix : shape (n, d); an array, a memory-mapped one or a scipy CSR array
-    device : where products are made
-    normalise : how memory-mapped rows are normalised when they are read, see `node_features`
+    matrix : array, memmap or scipy CSR array, shape (n, d)
+    device : torch.device or str
+        Where products are made.
+    normalise : str
+        How memory-mapped rows are normalised when they are read, see `FeatureConfig`.
     """
 
     def __init__(self, matrix: Any, device: torch.device | str = "cpu", normalise: str = "none") -> None:
-        self.shape: tuple[int, int] = matrix.shape
+        self.shape: tuple[int, int] = (int(matrix.shape[0]), int(matrix.shape[1]))
         self.device = torch.device(device)
         self._mapped: Any = None
         self._sparse: Any = None
         self._tensor: Tensor | None = None
         self._normalise = normalise
         if isinstance(matrix, np.memmap):
-            self._mapped = matrix  # rows are read when they are asked for
+            self._mapped = matrix  # rows are read on demand
+        elif isinstance(matrix, Tensor):
+            self._tensor = matrix
         elif sp.issparse(matrix):
             self._sparse = sp.csr_array(matrix).astype(np.float32, copy=False)
             if not self._sparse.has_sorted_indices:
                 self._sparse = self._sparse.sorted_indices()
         else:
             with warnings.catch_warnings():
-                # a graph's own arrays cannot be written to, and nothing here does
+                # the arrays of a graph are read-only, and nothing here writes to them
                 warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
                 self._tensor = torch.from_numpy(np.asarray(matrix, dtype=np.float32)).to(self.device)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # to other processes goes the place of what is mapped, and arrays that they can share
+        # other processes get the path of a memory-mapped file, and arrays that they can share
         matrix = self._sparse if self._tensor is None else self._tensor.numpy(force=True)
         if self._mapped is not None:
             matrix = self._mapped
-            if type(matrix.base) is mmap.mmap:  # the file itself, no part of it
+            if type(matrix.base) is mmap.mmap:  # the file itself, not a part of it
                 place = (str(matrix.filename), matrix.dtype, "r", matrix.offset, matrix.shape)
                 return _open_mapped, (place, str(self.device), self._normalise)
         return FeatureTable, (matrix, str(self.device), self._normalise)
@@ -74,7 +108,7 @@ class FeatureTable:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows that are held in memory; those in a file count for nothing."""
+        """Bytes of the rows in memory; those in a file do not count."""
         if self._tensor is not None:
             return self._tensor.nbytes
         return 0 if self._sparse is None else int(self._sparse.nnz * 8 + self._sparse.indptr.nbytes)
@@ -82,15 +116,13 @@ class FeatureTable:
     def take(self, rows: Tensor) -> FeatureTable:
         """Return a table of these rows alone, in memory."""
         if self._tensor is not None:
-            part = FeatureTable.__new__(FeatureTable)
-            part.__dict__ |= self.__dict__ | {"_tensor": self._tensor[rows], "shape": (len(rows), self.shape[1])}
-            return part
+            return FeatureTable(self._tensor[rows], self.device)
         ids = rows.cpu().numpy()
         if self._sparse is not None:
             part = FeatureTable(self._sparse[ids], self.device)
-            part._whole  # noqa: B018  # made here, so that a thread that reads ahead does this work too
+            part._product  # noqa: B018  # made here, so that a thread that reads ahead does this work too
             return part
-        # take, unlike brackets, lets other threads run while pages are read
+        # np.take, unlike indexing, releases the GIL while pages are read
         read = np.asarray(np.take(self._mapped, ids, axis=0), dtype=np.float32)
         return FeatureTable(_normalised(read, self._normalise, dense=True), self.device)
 
@@ -101,105 +133,135 @@ class FeatureTable:
             return part.linear(weight, dropout)
         if self._tensor is not None:
             return F.dropout(self._tensor, dropout) @ weight
-        return self._whole.linear(weight, dropout)
+        return self._product.linear(weight, dropout)
 
     def rows(self, ids: Tensor) -> Tensor:
-        """Return rows of the table as they are, dense; shape (len(ids), d)."""
+        """Return rows of the table as a dense tensor, shape (len(ids), d)."""
         part = self.take(ids)
         return torch.from_numpy(part._sparse.toarray()).to(self.device) if part._tensor is None else part._tensor
 
     @cached_property
-    def _whole(self) -> _SparseRows:
-        return _SparseRows(self._sparse, self.device)
+    def _product(self) -> _SparseProduct:
+        return _SparseProduct(self._sparse, self.device)
 
 
 def _open_mapped(place: tuple[Any, ...], device: str, normalise: str) -> FeatureTable:
     return FeatureTable(np.memmap(*place), device, normalise)
 
 
-class _SparseRows:
-    """A constant sparse matrix and its transpose, so that the gradient of S · w is one more sparse product."""
+class _SparseProduct:
+    """A constant sparse matrix S and its transpose, so that the gradient of S · w is one more sparse product."""
 
     def __init__(self, matrix: Any, device: torch.device) -> None:
-        places = sp.csr_array(
+        entries = sp.csr_array(
             (np.arange(matrix.nnz, dtype=np.int64), matrix.indices, matrix.indptr), shape=matrix.shape
         )
-        turned = sp.csr_array(places.T)
+        transposed = sp.csr_array(entries.T)
         self.shape = matrix.shape
         self.values = torch.from_numpy(matrix.data).to(device)
-        self._turn = torch.from_numpy(turned.data).to(device)
-        self._forward = [torch.from_numpy(part.astype(np.int64)).to(device) for part in (matrix.indptr, matrix.indices)]
-        self._backward = [
-            torch.from_numpy(part.astype(np.int64)).to(device) for part in (turned.indptr, turned.indices)
-        ]
+        self._order = torch.from_numpy(transposed.data).to(device)
+        self._forward, self._backward = (
+            [torch.from_numpy(part.astype(np.int64)).to(device) for part in (m.indptr, m.indices)]
+            for m in (matrix, transposed)
+        )
 
     def linear(self, weight: Tensor, dropout: float) -> Tensor:
+        """Return S · weight with entries of S dropped at random."""
         values = F.dropout(self.values, dropout) if dropout else self.values
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-            there = _csr(*self._forward, values, self.shape, check_invariants=False)
-            back = _csr(*self._backward, values[self._turn], self.shape[::-1], check_invariants=False)
-        product: Tensor = _Product.apply(weight, there, back)  # type: ignore[no-untyped-call]
+            forward = _csr(*self._forward, values, self.shape, check_invariants=False)
+            backward = _csr(*self._backward, values[self._order], self.shape[::-1], check_invariants=False)
+        product: Tensor = _Product.apply(weight, forward, backward)  # type: ignore[no-untyped-call]
         return product
 
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, there: Tensor, back: Tensor) -> Tensor:
-        ctx.back = back
-        return there @ weight
+    def forward(ctx: Any, weight: Tensor, matrix: Tensor, transposed: Tensor) -> Tensor:
+        ctx.transposed = transposed
+        return matrix @ weight
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.back @ grad, None, None
+        return ctx.transposed @ grad, None, None
+
+
+# ------------------------------------------------------------------------------------------------ of a graph
 
 
 def node_features(
-    graph: Graph,
-    normalise: str = "none",
-    structure: bool = False,
-    mass: bool = False,
-    device: torch.device | str = "cpu",
+    graph: Graph, config: FeatureConfig | None = None, device: torch.device | str = "cpu"
 ) -> FeatureTable:
     """Build the table of features of a graph.
 
     Parameters
     ----------
-    normalise : each row divided by its sum of sizes (``l1``) or length (``l2``), or brought to mean 0 and
-        deviation 1 (``standard``, the LayerNorm of Algorithm 1 without its affine part), or left as it is
-    structure : append the node's rows of the adjacency, outgoing and incoming (once where the graph is undirected):
-        which nodes it is joined to becomes a feature, as in LINKX (Lim et al., 2021)
-    mass : append log(1 + Σ|x|) of each row: how much a node has of everything, which normalisation takes away and
-        dropout of the input blurs
+    graph : Graph
+    config : FeatureConfig, optional
+    device : torch.device or str
+        Where products are made.
     """
-    if normalise not in NORMS:
-        raise InputError(f"there is no normalisation {normalise!r}; there are {', '.join(NORMS)}")
+    config = config or FeatureConfig()
     x = graph.x
-    if x is None and not structure:
+    if x is None and not config.adjacency_features:
         raise InputError(
-            f"{graph.name} has no features; let the adjacency rows serve as such (structure=True, --structure)"
+            f"{graph.name} has no features; use its adjacency rows as features "
+            "(adjacency_features=True, --adjacency-features)"
         )
-    if isinstance(x, np.memmap) and not structure:
-        if mass:
-            raise InputError("mass would copy memory-mapped features whole; leave it out, or pass them in memory")
-        return FeatureTable(x, device, normalise)
-    parts = [] if x is None else [own_rows(x, normalise, mass)]
-    if structure:
+    if isinstance(x, np.memmap) and not config.adjacency_features:
+        if config.log_l1_norm:
+            raise InputError("log_l1_norm would copy memory-mapped features; leave it out, or pass them in memory")
+        return FeatureTable(x, device, config.normalise)
+    parts = [] if x is None else [_own_columns(x, config)]
+    if config.adjacency_features:
         rows = graph.adjacency(np.float32)
         parts += [rows, sp.csr_array(rows.T)] if graph.is_directed else [rows]
-    return FeatureTable(side_by_side(parts), device)
+    return FeatureTable(_hstack(parts), device)
 
 
-def own_rows(x: Any, normalise: str, mass: bool) -> Any:
-    """Return what `node_features` makes of the features alone, shape (n, d) or, with ``mass``, (n, d + 1)."""
-    rows = _normalised(x, normalise)
-    if not mass:
+def unseen_features(
+    unseen: UnseenNodes, nodes: IntArray, config: FeatureConfig, device: torch.device | str = "cpu"
+) -> FeatureTable:
+    """Build the table of features of some nodes of an extended graph, as a model trained on the graph reads them.
+
+    With ``adjacency_features``, rows reach as far as the columns at training: edges to unseen nodes have no column.
+
+    Parameters
+    ----------
+    unseen : UnseenNodes
+    nodes : int array
+        Nodes of the extended graph, ascending.
+    config : FeatureConfig
+    device : torch.device or str
+    """
+    graph, n = unseen.graph, unseen.graph.n
+    old, new = nodes[nodes < n], nodes[nodes >= n] - n
+    x: Any = graph.x
+    parts = [] if x is None else [_own_columns(stack_rows(x[old], unseen.x[new]), config)]  # type: ignore[index]
+    if not config.adjacency_features:
+        return FeatureTable(parts[0], device)
+    matrices = graph.adjacency(np.float32), unseen.edges.adjacency(np.float32)
+    # from positions in the small graph to the columns at training
+    count = int((unseen.rows < n).sum())
+    spread = sp.csr_array((np.ones(count), (np.arange(count), unseen.rows[:count])), shape=(len(unseen.rows), n))
+    at = np.searchsorted(unseen.rows, new + n)
+    for transposed in (False, True) if graph.is_directed else (False,):
+        whole, added = (sp.csr_array(m.T) if transposed else m for m in matrices)
+        parts.append(sp.vstack([whole[old], added[at] @ spread]))
+    return FeatureTable(_hstack(parts), device)
+
+
+def _own_columns(x: Any, config: FeatureConfig) -> Any:
+    """Return the columns made of the features alone, shape (n, d) or, with ``log_l1_norm``, (n, d + 1)."""
+    rows = _normalised(x, config.normalise)
+    if not config.log_l1_norm:
         return rows
-    total = np.asarray(abs(x).sum(axis=1), dtype=np.float32).reshape(-1, 1)
-    return side_by_side([rows, np.log1p(total)])
+    norm = np.asarray(abs(x).sum(axis=1), dtype=np.float32).reshape(-1, 1)
+    return _hstack([rows, np.log1p(norm)])
 
 
-def side_by_side(parts: list[Any]) -> Any:
+def _hstack(parts: list[Any]) -> Any:
     """Return the columns of all parts in one matrix, sparse where any of them is."""
     if len(parts) == 1:
         return parts[0]
@@ -209,7 +271,7 @@ def side_by_side(parts: list[Any]) -> Any:
 
 
 def _normalised(x: Any, how: str, dense: bool = False) -> Any:
-    """Return the rows normalised; as a sparse matrix where most of it is 0, unless ``dense`` is asked for."""
+    """Return the rows normalised; as a sparse matrix where most entries are 0, unless ``dense``."""
     if not sp.issparse(x) and not dense and how != "standard":
         x = np.asarray(x, dtype=np.float32)
         if np.count_nonzero(x) < _SPARSE * x.size:
@@ -223,14 +285,17 @@ def _normalised(x: Any, how: str, dense: bool = False) -> Any:
         deviation = x.std(axis=1, keepdims=True)
         return (x - x.mean(axis=1, keepdims=True)) / np.where(deviation > 0, deviation, 1.0)
     sizes = abs(x) if how == "l1" else x.multiply(x) if sp.issparse(x) else x * x
-    total = np.asarray(sizes.sum(axis=1), dtype=np.float32).ravel()
-    total = total if how == "l1" else np.sqrt(total)
-    scale = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
+    norm = np.asarray(sizes.sum(axis=1), dtype=np.float32).ravel()
+    norm = norm if how == "l1" else np.sqrt(norm)
+    scale = np.divide(1.0, norm, out=np.zeros_like(norm), where=norm > 0)
     return sp.csr_array(sp.diags_array(scale) @ x) if sp.issparse(x) else x * scale[:, None]
 
 
-def with_structure(graph: Graph, coordinates: int = 8) -> Graph:
-    """Return the graph with features made of its edges alone, where it has none.
+# ------------------------------------------------------------------------------------------------ structure
+
+
+def with_structure_features(graph: Graph, coordinates: int = 8) -> Graph:
+    """Return the graph with features made of its edges alone, for graphs without any.
 
     Per node: the logarithms of degree and PageRank, standardised, and coordinates from the leading singular vectors of
     Ã, times √n. These are eigenvectors with λ near 1 (which part of the graph) and near -1 (which side of a bipartite
@@ -238,11 +303,13 @@ def with_structure(graph: Graph, coordinates: int = 8) -> Graph:
 
     Parameters
     ----------
-    coordinates : how many singular vectors
+    graph : Graph
+    coordinates : int
+        Number of singular vectors.
 
     Examples
     --------
-    >>> with_structure(Graph.from_edge_index([[0, 1, 1, 2], [1, 0, 2, 1]]), coordinates=1).x.shape
+    >>> with_structure_features(Graph.from_edge_index([[0, 1, 1, 2], [1, 0, 2, 1]]), coordinates=1).x.shape
     (3, 3)
     """
     from sklearn.utils.extmath import randomized_svd
@@ -258,11 +325,12 @@ def with_structure(graph: Graph, coordinates: int = 8) -> Graph:
 def pagerank(graph: Graph, damping: float = 0.85, steps: int = 64) -> FloatArray:
     """Return the PageRank of each node of the graph as stored, r = (1 - d) / n + d Pᵀ r; shape (n,), sum 1."""
     adjacency = graph.adjacency()
-    out = np.asarray(adjacency.sum(axis=1))
-    share = np.divide(1.0, out, out=np.zeros(graph.n), where=out > 0)
-    back = sp.csr_array(adjacency.T)
+    degree = np.asarray(adjacency.sum(axis=1))
+    inverse = np.divide(1.0, degree, out=np.zeros(graph.n), where=degree > 0)
+    transposed = sp.csr_array(adjacency.T)
     rank = np.full(graph.n, 1 / graph.n)
     for _ in range(steps):
-        # what nodes without an edge would pass on is spread over all
-        rank = (1 - damping + damping * rank[out == 0].sum()) / graph.n + damping * (back @ (rank * share))
+        # nodes without out-edges spread their rank over all
+        dangling = rank[degree == 0].sum()
+        rank = (1 - damping + damping * dangling) / graph.n + damping * (transposed @ (rank * inverse))
     return rank

@@ -1,4 +1,4 @@
-"""The patch mixer of Algorithm 1, lines 6 to 8."""
+"""The patch mixer of Algorithm 1, lines 6 to 8. Shapes: b nodes in a batch, p positions in a patch, h features."""
 
 from __future__ import annotations
 
@@ -9,21 +9,33 @@ from gpatcher.errors import InputError
 
 
 class MixerBlock(nn.Module):
-    """Mixing over the p places of a patch, before that (but for the first block) over its h features.
+    """Token mixing over the p positions of a patch, preceded (but for the first block) by channel mixing.
 
-    Algorithm 1 applies LayerNorm, MLP and σ in each of the two. The first feature mixing and the LayerNorm after it
+    Algorithm 1 applies LayerNorm, MLP and σ in each of the two. The first channel mixing and the LayerNorm after it
     treat every row on its own, so `GPatcher` runs them once per node before the gather, with the same result, and
     before rows are scaled by their scores, which a LayerNorm would undo.
     NOTE[DIFF] "across patches" in section 4.1 would mix different nodes' patches; Algorithm 1 mixes within one.
     NOTE[DIFF] ``skip`` adds the input back, as in MLP-Mixer; Algorithm 1 writes none, and that is the default.
+
+    Parameters
+    ----------
+    size : int
+        Positions in a patch, p.
+    dim : int
+        Features, h.
+    dropout : float
+    skip : bool
+        Whether to add the input back.
+    first : bool
+        Whether this is the first block.
     """
 
     def __init__(self, size: int, dim: int, dropout: float, skip: bool, first: bool) -> None:
         super().__init__()
         self.skip = skip
-        self.channel_mlp = None if first else _mlp(dim, dropout)  # over features
+        self.channel_mlp = None if first else _mlp(dim, dropout)
         self.channel_norm = None if first else nn.LayerNorm(dim)
-        self.token_mlp = _mlp(size, dropout)  # over places
+        self.token_mlp = _mlp(size, dropout)
         self.token_norm = None if first else nn.LayerNorm(dim)
 
     def forward(self, z: Tensor) -> Tensor:
@@ -42,7 +54,20 @@ def _mlp(dim: int, dropout: float) -> nn.Sequential:
 
 
 class PatchMixer(nn.Module):
-    """The blocks of Algorithm 1, lines 6 to 8, and the mean over the places of a patch that are taken."""
+    """The blocks of Algorithm 1 and the mean over the positions of a patch that have a member.
+
+    Parameters
+    ----------
+    size : int
+        Positions in a patch, p.
+    dim : int
+        Features, h.
+    layers : int
+        Number of blocks.
+    dropout : float
+    skip : bool
+        Whether blocks add their input back.
+    """
 
     def __init__(self, size: int, dim: int, layers: int = 2, dropout: float = 0.5, skip: bool = False) -> None:
         super().__init__()
@@ -51,8 +76,19 @@ class PatchMixer(nn.Module):
         self.blocks = nn.Sequential(*(MixerBlock(size, dim, dropout, skip, first=i == 0) for i in range(layers)))
         self.norm = nn.LayerNorm(dim)
 
-    def forward(self, z: Tensor, there: Tensor) -> Tensor:
-        """Mix patches (b, p, h) of which ``there`` (b, p) are real; return (b, h)."""
-        mixed = self.blocks(z) * there[..., None]
-        out: Tensor = self.norm(mixed.sum(1) / there.sum(1, keepdim=True).clamp_min(1.0))
+    def forward(self, z: Tensor, mask: Tensor) -> Tensor:
+        """Mix patches.
+
+        Parameters
+        ----------
+        z : Tensor, shape (b, p, h)
+        mask : Tensor, shape (b, p)
+            1 where a position has a member, else 0.
+
+        Returns
+        -------
+        Tensor, shape (b, h)
+        """
+        mixed = self.blocks(z) * mask[..., None]
+        out: Tensor = self.norm(mixed.sum(1) / mask.sum(1, keepdim=True).clamp_min(1.0))
         return out

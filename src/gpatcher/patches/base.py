@@ -1,9 +1,16 @@
-"""Patches: for each node, itself and the nodes most relevant to it, in order."""
+"""Patches: for each node, itself and the nodes most relevant to it, in order; and the extractors that make them.
+
+An extractor is a small frozen dataclass of its parameters. It prepares a graph once, turns what it prepared into a
+module that the model reads patches from, does the same for unseen nodes, and gives the response of its filter. Nobody
+else branches on its name.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -11,43 +18,97 @@ from torch import Tensor, nn
 
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import InputError
+from gpatcher.graph.graph import Graph
+from gpatcher.graph.unseen import UnseenNodes
+
+Progress = Callable[[int, int], None]  # called with steps done and steps in all
 
 
 @dataclass(frozen=True, eq=False)
 class Patches:
-    """The patch of every node.
+    """The patches of some or all nodes.
 
     Parameters
     ----------
-    index : int32, shape (n, p); the node itself, then others by falling score and rising id, then -1
-    score : float32, shape (n, p); 0 where index is -1
+    index : int32 array, shape (n, p)
+        The node itself, then others by descending score and ascending id, then -1.
+    score : float32 array, shape (n, p)
+        Relevance of each member; 0 where ``index`` is -1.
     """
 
     index: IntArray
     score: FloatArray
 
+    @classmethod
+    def empty(cls, rows: int, size: int) -> Patches:
+        """Return patches without members, to be filled in place."""
+        return cls(np.full((rows, size), -1, np.int32), np.zeros((rows, size), np.float32))
+
     @property
     def size(self) -> int:
-        """Number of places in a patch, p."""
+        """Patch size p."""
         return int(self.index.shape[1])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both arrays."""
+        return int(self.index.nbytes + self.score.nbytes)
 
     def __getitem__(self, nodes: Any) -> Patches:
         return Patches(self.index[nodes], self.score[nodes])
 
+    def members(self) -> IntArray:
+        """Return the distinct nodes in these patches, ascending."""
+        return np.unique(self.index[self.index >= 0])
 
-def check_size(size: int) -> int:
-    if not size >= 1 or size != int(size):
-        raise InputError(f"the patch size must be a whole number of at least 1, got {size}")
-    return int(size)
+    def relabel(self, nodes: IntArray) -> Patches:
+        """Return the patches with each member replaced by its position in ``nodes``, which ascend."""
+        return Patches(positions(self.index, nodes), self.score)
+
+    def source(self) -> FixedPatches:
+        """Return the module that serves these patches."""
+        return FixedPatches(self)
 
 
-def empty_patches(rows: int, size: int) -> Patches:
-    """Return patches in which nobody is yet."""
-    return Patches(np.full((rows, size), -1, np.int32), np.zeros((rows, size), np.float32))
+def positions(index: IntArray, nodes: IntArray) -> IntArray:
+    """Return the position of each entry of ``index`` in ``nodes``, which ascend; -1 stays."""
+    return np.where(index >= 0, np.searchsorted(nodes, index), -1).astype(np.int32)
 
 
-class FixedPatches(nn.Module):
-    """Patches made before training; nothing in them is learned."""
+class PatchSource(nn.Module, ABC):
+    """A module that maps nodes to their patches.
+
+    Attributes
+    ----------
+    size : int
+        Patch size p.
+    learned : bool
+        Whether the patches depend on weights that are trained.
+    """
+
+    size: int
+    learned: ClassVar[bool] = False
+
+    @abstractmethod
+    def forward(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return index, shape (b, p), -1 where a patch runs short, and score, shape (b, p)."""
+
+    @abstractmethod
+    def patches(self) -> Patches:
+        """Return the patches of all nodes."""
+
+    def reselect(self) -> None:
+        """Let the selection follow the weights; nothing to do where patches are fixed."""
+
+
+class FixedPatches(PatchSource):
+    """Patches made before training.
+
+    Parameters
+    ----------
+    patches : Patches
+        Patches of all nodes.
+    """
 
     def __init__(self, patches: Patches) -> None:
         super().__init__()
@@ -59,9 +120,55 @@ class FixedPatches(nn.Module):
     score: Tensor
 
     def forward(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        """Return index and score of these nodes."""
+        """Return index and score of the patches of these nodes."""
         return self.index[nodes].long(), self.score[nodes]
 
     def patches(self) -> Patches:
         """Return the patches of all nodes."""
-        return Patches(self.index.numpy(), self.score.numpy())
+        return Patches(self.index.numpy(force=True), self.score.numpy(force=True))
+
+
+@dataclass(frozen=True)
+class Extractor(ABC):
+    """How patches are made; one subclass per filter.
+
+    Parameters
+    ----------
+    size : int
+        Patch size p, the node itself included.
+    """
+
+    name: ClassVar[str]
+    size: int = field(default=16, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not self.size >= 1 or self.size != int(self.size):
+            raise InputError(f"size must be an integer of at least 1, got {self.size}")
+
+    def resolve(self, graph: Graph, memory: int | None = None) -> tuple[Extractor, ...]:
+        """Return the extractors to train with on this graph: itself, or what it stands for.
+
+        Parameters
+        ----------
+        graph : Graph
+        memory : int, optional
+            Bytes that eigenvectors may take; by default half of what is free.
+        """
+        return (self,)
+
+    @abstractmethod
+    def prepare(self, graph: Graph, *, memory: int | None = None, progress: Progress | None = None) -> Any:
+        """Return what all training runs on a graph share: patches, or candidates and their products."""
+
+    def source(self, data: Any) -> PatchSource:
+        """Return the module that serves patches from what `prepare` or `prepare_unseen` returned."""
+        module: PatchSource = data.source()
+        return module
+
+    @abstractmethod
+    def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> Any:
+        """Return what `prepare` gives for the unseen nodes alone, as the extended graph would have it."""
+
+    @abstractmethod
+    def response(self, values: Tensor) -> Tensor:
+        """Return g(λ) before training, shape (len(values),)."""

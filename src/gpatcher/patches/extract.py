@@ -1,74 +1,148 @@
-"""Patches by the name of their extractor."""
+"""Extractors by name, the choice between them, and patches in one call."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
 
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
-from gpatcher.patches.base import Patches
-from gpatcher.patches.ppr import push_patches
-from gpatcher.patches.spectral import spectral_patches
-from gpatcher.spectral.filters import Adaptive, Bandpass, Heat, LearnableFilter, Polynomial, Shared, response
+from gpatcher.graph.unseen import UnseenNodes
+from gpatcher.patches.base import Extractor, Patches, Progress
+from gpatcher.patches.polynomial import PolynomialFilter
+from gpatcher.patches.ppr import PPR
+from gpatcher.patches.spectral import (
+    AdaptiveFilter,
+    BandpassFilter,
+    HeatKernel,
+    LearnedFilter,
+    SharedFilter,
+    spectral_patches,
+)
 from gpatcher.spectral.spectrum import graph_spectrum, is_affordable
 
-# the learnable filters: K, c, σ -> module; the fixed ones: K -> response
-LEARNABLE: dict[str, Callable[[int, float, str], LearnableFilter]] = {
-    "heterophily-aware": lambda K, c, sigma: Adaptive(K=K, c=c, sigma=sigma),
-    "polynomial": lambda K, c, sigma: Polynomial(K=K, c=c),
-    "shared": lambda K, c, sigma: Shared(K=K),
-}
 
+@dataclass(frozen=True)
+class AutoExtractor(Extractor):
+    """The choice between a learned filter and personalised PageRank, by validation loss.
 
-FIXED: dict[str, Callable[[int], Heat | Bandpass]] = {"heat": lambda K: Heat(K=K), "bandpass": lambda K: Bandpass(K=K)}
-EXTRACTORS = (*LEARNABLE, *FIXED, "ppr")
-
-
-def check_extractor(name: str) -> str:
-    """Return the name of an extractor, or an error that lists them."""
-    if name not in EXTRACTORS:
-        raise InputError(f"there is no extractor {name!r}; there are {', '.join(EXTRACTORS)}")
-    return name
-
-
-def extract_patches(
-    graph: Graph,
-    method: str = "ppr",
-    size: int = 32,
-    *,
-    K: int = 10,
-    c: float = 0.5,
-    eps: float = 1e-5,
-    self_loops: bool = False,
-    memory: int | None = None,
-) -> Patches:
-    """Extract the patch of every node; a learnable filter is taken as it starts, before any training.
+    The learned filter is `AdaptiveFilter`, or `PolynomialFilter` without eigenvectors where these would take more than
+    the memory or ten minutes.
 
     Parameters
     ----------
-    method : one of `EXTRACTORS`
-    size : p, the node itself included
-    K : number of powers, or of times or windows
-    c, eps : of personalised PageRank; a learnable filter starts as PageRank with this c
-    self_loops : add one to every node
-    memory : bytes that eigenvectors may take
+    size, K, self_loops, c, candidates, sigma, eps
+        Parameters of the extractors that are compared.
+    """
+
+    name: ClassVar[str] = "auto"
+    K: int = 10
+    self_loops: bool = False
+    c: float = 0.5
+    candidates: int = 4
+    sigma: str = "none"
+    eps: float = 1e-5
+
+    def resolve(self, graph: Graph, memory: int | None = None) -> tuple[Extractor, ...]:
+        """Return the extractors to train with."""
+        parameters = extractor_parameters(self)
+        learned = (
+            make_extractor("heterophily-aware", parameters)
+            if is_affordable(graph.n, memory)
+            else make_extractor("polynomial", {**parameters, "exact": False})
+        )
+        return learned, make_extractor("ppr", parameters)
+
+    def prepare(self, graph: Graph, *, memory: int | None = None, progress: Progress | None = None) -> Any:
+        """Refuse: what is prepared depends on the choice."""
+        raise InputError("auto stands for several extractors; prepare those of resolve(graph)")
+
+    def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> Any:
+        """Refuse: what is prepared depends on the choice."""
+        raise InputError("auto stands for several extractors; use the one that was chosen")
+
+    def response(self, values: Tensor) -> Tensor:
+        """Refuse: the response depends on the choice."""
+        raise InputError("auto has no response before it is fitted")
+
+
+EXTRACTORS: dict[str, type[Extractor]] = {
+    extractor.name: extractor
+    for extractor in (AdaptiveFilter, PolynomialFilter, SharedFilter, HeatKernel, BandpassFilter, PPR, AutoExtractor)
+}
+
+
+def extractor_parameters(extractor: Extractor) -> dict[str, Any]:
+    """Return the parameters of an extractor without its name."""
+    return {part.name: getattr(extractor, part.name) for part in fields(extractor)}
+
+
+def make_extractor(name: str, parameters: Mapping[str, Any] | None = None) -> Extractor:
+    """Return the extractor of this name.
+
+    Parameters
+    ----------
+    name : str
+        A key of `EXTRACTORS`.
+    parameters : mapping, optional
+        Its parameters; those that only other extractors have are ignored, unknown ones are an error.
+
+    Examples
+    --------
+    >>> make_extractor("ppr", {"size": 8, "K": 10})
+    PPR(size=8, c=0.5, eps=1e-05, self_loops=False)
+    """
+    if name not in EXTRACTORS:
+        raise InputError(f"unknown extractor {name!r}; choose one of {', '.join(EXTRACTORS)}")
+    own = {part.name for part in fields(EXTRACTORS[name])}
+    every = {part.name for extractor in EXTRACTORS.values() for part in fields(extractor)}
+    parameters = dict(parameters or {})
+    for parameter in parameters:
+        if parameter not in every:
+            close = difflib.get_close_matches(parameter, sorted(every))
+            hint = f"; did you mean {close[0]!r}?" if close else f"; {name} has {', '.join(sorted(own))}"
+            raise InputError(f"extractors have no parameter {parameter!r}{hint}")
+    return EXTRACTORS[name](**{key: value for key, value in parameters.items() if key in own})
+
+
+def extract_patches(graph: Graph, extractor: Extractor | str = "ppr", *, memory: int | None = None) -> Patches:
+    """Extract the patch of every node; a learned filter is taken as it starts, before training.
+
+    Parameters
+    ----------
+    graph : Graph
+    extractor : Extractor or str
+        An extractor such as ``PPR(size=8)``, or the name of one with its defaults.
+    memory : int, optional
+        Bytes that eigenvectors may take; by default half of what is free.
+
+    Returns
+    -------
+    Patches
 
     Examples
     --------
     >>> path = Graph.from_edge_index([[0, 1, 1, 2], [1, 0, 2, 1]])
-    >>> extract_patches(path, method="ppr", size=2).index
+    >>> extract_patches(path, PPR(size=2)).index
     array([[0, 1],
            [1, 0],
            [2, 1]], dtype=int32)
     """
-    if check_extractor(method) == "ppr":
-        return push_patches(graph, size, c, eps, self_loops)
-    if method == "polynomial" and not is_affordable(graph.n, memory):
+    extractor = make_extractor(extractor) if isinstance(extractor, str) else extractor
+    if not isinstance(extractor, LearnedFilter):
+        patches: Patches = extractor.prepare(graph, memory=memory)
+        return patches
+    if isinstance(extractor, PolynomialFilter) and not is_affordable(graph.n, memory):
         raise InputError(
             f"eigenvectors of {graph.n:,} nodes take more than the memory or ten minutes; before training, a "
-            f"polynomial filter ranks as personalised PageRank with c={c}: take method='ppr', or train the "
-            "filter without eigenvectors by GPatcherClassifier(extractor='polynomial')"
+            f"polynomial filter ranks as personalised PageRank: use PPR(c={extractor.c}), or train the filter without "
+            "eigenvectors by GPatcherClassifier(patches=PolynomialFilter())"
         )
-    spectrum = graph_spectrum(graph, self_loops, memory)
-    kind = LEARNABLE[method](K, c, "none") if method in LEARNABLE else FIXED[method](K)
-    return spectral_patches(spectrum, response(kind, spectrum.values), size)
+    spectrum = graph_spectrum(graph, extractor.self_loops, memory)
+    g = extractor.response(torch.from_numpy(spectrum.values)).numpy()
+    return spectral_patches(spectrum, g, extractor.size)

@@ -1,12 +1,14 @@
-"""Moments: the learnable polynomial filter without eigenvectors, for graphs of any size.
+"""The learned polynomial filter without eigenvectors, for graphs of any size.
 
 The score of a pair under g(λ) = Σ_k w_k T_k(λ) is Σ_k w_k T_k(Ã)[v, u]. The entries T_k(Ã)[v, u], the moments of the
-pair, are found by walks around v for a few candidates u; after that a step of training costs K products per pair.
+pair, come from walks around v for a few candidates u; after that a step of training costs K products per pair.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -14,78 +16,127 @@ import torch
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
+from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.kernels.chebyshev import chebyshev_pairs
 from gpatcher.kernels.overlay import Overlay
-from gpatcher.patches.ppr import Walk, check_push, push_from, walk_arrays
-from gpatcher.patches.spectral import PairProducts, merge_candidates
-from gpatcher.scale.executors import LocalEngine
+from gpatcher.patches.base import Extractor, Progress
+from gpatcher.patches.ppr import (
+    WalkAdjacency,
+    cached_adjacency,
+    check_walk,
+    overlay_rows,
+    push_from,
+    run_blocks,
+    walk_adjacency,
+)
+from gpatcher.patches.spectral import WIDE_C, LearnedFilter, PairProducts, merge_candidates
+from gpatcher.spectral.filters import Polynomial
+from gpatcher.spectral.spectrum import is_affordable
 
-_STEPS = 4_000_000_000  # entries of Ã that all walks together may visit where no budget is given ...
-_LEAST = 10_000  # ... but at least so many in a step from a node
-_BLOCK = 64  # nodes walked from in one go
-_WIDE_C, _WIDE_EPS = 0.9, 1e-4  # of the PageRank that finds the farther candidates
-Progress = Callable[[int, int], None]
+_TOTAL_BUDGET = 4_000_000_000  # entries of Ã that all walks together visit by default ...
+_LEAST_BUDGET = 10_000  # ... but at least this many in a step from a node
+_BLOCK = 64  # nodes walked from at a time
+_WIDE_EPS = 1e-4  # of the PageRank that finds the farther candidates
+
+
+@dataclass(frozen=True)
+class PolynomialFilter(LearnedFilter):
+    """Patches by the filter `Polynomial`: one weight per power, the same for all eigenvalues.
+
+    Parameters
+    ----------
+    size : int
+        Patch size p, the node itself included.
+    K : int
+        Number of powers of the filter.
+    self_loops : bool
+        Whether every node gets a self-loop.
+    c : float
+        The filter starts as personalised PageRank with this damping factor.
+    candidates : int
+        Nodes that may enter a patch, as a multiple of ``size``; at least 64 in all.
+    eps : float
+        Residual per degree of the push that finds candidates where no eigenvectors are used.
+    exact : bool, optional
+        Whether to use eigenvectors; by default where they take neither more than the memory nor ten minutes.
+    """
+
+    name: ClassVar[str] = "polynomial"
+    eps: float = 1e-5
+    exact: bool | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_walk(self.c, self.eps)
+
+    def filter(self) -> Polynomial:
+        """Return the filter before training."""
+        return Polynomial(K=self.K, c=self.c)
+
+    def resolve(self, graph: Graph, memory: int | None = None) -> tuple[Extractor, ...]:
+        """Return the filter with ``exact`` decided."""
+        exact = is_affordable(graph.n, memory) if self.exact is None else self.exact
+        return (replace(self, exact=exact),)
+
+    def prepare(self, graph: Graph, *, memory: int | None = None, progress: Progress | None = None) -> PairProducts:
+        """Choose candidates around every node and compute their products, with or without eigenvectors."""
+        if self.exact or (self.exact is None and is_affordable(graph.n, memory)):
+            return super().prepare(graph, memory=memory, progress=progress)
+        adjacency = walk_adjacency(graph, self.self_loops)
+        return moment_products(adjacency, np.arange(graph.n), self, moment_budget(graph.n, self.K), progress=progress)
+
+    def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> PairProducts:
+        """Return what the extended graph gives for the unseen nodes; without eigenvectors by walks from them alone."""
+        if self.exact:
+            products: PairProducts = super().prepare_unseen(unseen, memory=memory)
+            return products
+        adjacency = cached_adjacency(unseen.graph, self.self_loops)
+        budget = moment_budget(unseen.graph.n + unseen.count, self.K)
+        overlay = overlay_rows(unseen, adjacency, self.self_loops)
+        return moment_products(adjacency, unseen.nodes, self, budget, overlay=overlay)
 
 
 def moment_products(
-    graph: Graph,
-    K: int,
-    candidates: int,
+    adjacency: WalkAdjacency,
+    nodes: IntArray,
+    extractor: PolynomialFilter,
+    budget: int,
     *,
-    c: float = 0.5,
-    eps: float = 1e-5,
-    self_loops: bool = False,
-    budget: int | None = None,
+    overlay: Overlay = None,
     progress: Progress | None = None,
 ) -> PairProducts:
-    """Choose candidates around every node by local push and make their moments: what `SpectralPatches` learns from.
+    """Choose candidates around nodes by local push and compute their moments: what `SpectralPatches` learns from.
 
     Half of the candidates are the top by personalised PageRank, as the filter starts, half by a wider one.
 
     Parameters
     ----------
-    K : number of powers of the filter
-    candidates : nodes around each node, itself included
-    c, eps : of the PageRank that the filter starts as
-    budget : see `pair_moments`
-    progress : called with steps done and steps in all; a step is a node in one of three passes
+    adjacency : WalkAdjacency
+    nodes : int array
+        Nodes whose patches are wanted.
+    extractor : PolynomialFilter
+    budget : int
+        See `pair_moments`.
+    overlay : Overlay, optional
+        Rows laid over the adjacency for unseen nodes.
+    progress : callable, optional
+        Called with steps done and steps in all; a step is a node in one of three passes.
     """
 
-    def passed(number: int) -> Progress | None:
+    def in_pass(number: int) -> Callable[[int, int], None] | None:
         return None if progress is None else lambda done, total: progress(number * total + done, 3 * total)
 
-    walk = walk_arrays(graph, self_loops)
-    check_push(candidates, c, eps)
-    nodes = np.arange(graph.n)
-    most = moment_budget(graph.n, K, budget)
-    return walk_products(walk, nodes, K, candidates, c, eps, most, passed=passed)
-
-
-def walk_products(
-    walk: Walk,
-    nodes: IntArray,
-    K: int,
-    candidates: int,
-    c: float,
-    eps: float,
-    budget: int,
-    *,
-    added: Overlay = None,
-    passed: Callable[[int], Progress | None] = lambda number: None,
-) -> PairProducts:
-    """Make the products of these nodes of an adjacency, to which rows may be added; see `moment_products`."""
-    size = (candidates + 1) // 2
-    near = push_from(walk, nodes, size, c, eps, added=added, progress=passed(0)).index
-    wide_eps = max(eps, _WIDE_EPS)
-    wide = push_from(walk, nodes, candidates, _WIDE_C, wide_eps, added=added, progress=passed(1)).index
-    around = merge_candidates(near, wide, candidates)
-    moments = _walk_moments(walk, nodes, around, K, budget, added, passed(2))
-    return PairProducts(torch.from_numpy(around), torch.from_numpy(moments))
+    count, eps = extractor.candidate_count, extractor.eps
+    near = push_from(adjacency, nodes, (count + 1) // 2, extractor.c, eps, overlay=overlay, progress=in_pass(0)).index
+    wide = push_from(adjacency, nodes, count, WIDE_C, max(eps, _WIDE_EPS), overlay=overlay, progress=in_pass(1)).index
+    candidates = merge_candidates(near, wide, count)
+    moments = _walk_moments(adjacency, nodes, candidates, extractor.K, budget, overlay, in_pass(2))
+    return PairProducts(torch.from_numpy(candidates), torch.from_numpy(moments))
 
 
 def pair_moments(
     graph: Graph,
-    around: IntArray,
+    candidates: IntArray,
     K: int,
     *,
     nodes: IntArray | None = None,
@@ -93,20 +144,29 @@ def pair_moments(
     budget: int | None = None,
     progress: Progress | None = None,
 ) -> FloatArray:
-    r"""Return M[v, j, k] = T_k(Ã)[v, u] for u = around[v, j] and k = 1 … K; float32, shape (rows, candidates, K).
+    r"""Return M[v, j, k] = T_k(Ã)[v, u] for u = candidates[v, j] and k = 1 … K; float32, shape (rows, candidates, K).
 
     .. math:: T_{k+1}(\tilde A)\, e_v = 2 \tilde A\, T_k(\tilde A)\, e_v - T_{k-1}(\tilde A)\, e_v
 
-    A step from a node visits at most ``budget`` entries of Ã, so time is O(n K budget) whatever the graph, and exact
-    where the budget covers all entries. Beyond it the nodes that weigh least per entry do not pass their value on.
-    With δ_j what they hold in step j, the error of M[v, ·, k] is at most 2 Σ_j (k - j) ‖δ_j‖ in the Euclidean norm.
+    A step from a node visits at most ``budget`` entries of Ã, so time is O(n K budget) on any graph, and exact where
+    the budget covers all entries. Beyond it the nodes that weigh least per entry do not pass their value on. With δ_j
+    what they hold in step j, the error of M[v, ·, k] is at most 2 Σ_j (k - j) ‖δ_j‖ in the Euclidean norm.
 
     Parameters
     ----------
-    around : candidates, shape (rows, candidates); -1 where there are no more
-    nodes : the node of each row; by default row v is node v
-    budget : by default what keeps the whole at about 4 · 10^9 visits, and at least 10,000
-    progress : called with nodes done and nodes in all
+    graph : Graph
+    candidates : int array, shape (rows, candidates)
+        -1 where there are no more.
+    K : int
+        Number of powers.
+    nodes : int array, optional
+        The node of each row; by default row v is node v.
+    self_loops : bool
+        Whether every node gets a self-loop.
+    budget : int, optional
+        By default what keeps the whole at about 4 · 10^9 visits, and at least 10,000.
+    progress : callable, optional
+        Called with nodes done and nodes in all.
 
     Examples
     --------
@@ -116,37 +176,32 @@ def pair_moments(
            [0., 1.]], dtype=float32)
     """
     sources = np.arange(graph.n) if nodes is None else np.asarray(nodes, np.int64)
-    most = moment_budget(graph.n, K, budget)
-    return _walk_moments(walk_arrays(graph, self_loops), sources, around, K, most, None, progress)
+    budget = moment_budget(graph.n, K, budget)
+    return _walk_moments(walk_adjacency(graph, self_loops), sources, candidates, K, budget, None, progress)
 
 
 def _walk_moments(
-    walk: Walk,
+    adjacency: WalkAdjacency,
     sources: IntArray,
-    around: IntArray,
+    candidates: IntArray,
     K: int,
     budget: int,
-    added: Overlay,
+    overlay: Overlay,
     progress: Progress | None,
 ) -> FloatArray:
-    out = np.zeros((*around.shape, K), np.float32)
+    out = np.zeros((*candidates.shape, K), np.float32)
 
-    def work(part: slice) -> None:
-        chebyshev_pairs(*walk[:4], sources[part], around[part], budget, out[part], added)
+    def walk(part: slice) -> None:
+        chebyshev_pairs(*adjacency[:4], sources[part], candidates[part], budget, out[part], overlay)
 
-    done = 0
-    parts = (slice(start, min(start + _BLOCK, len(sources))) for start in range(0, len(sources), _BLOCK))
-    for part, _ in LocalEngine().map(work, parts):
-        done += part.stop - part.start
-        if progress is not None:
-            progress(done, len(sources))
+    run_blocks(walk, len(sources), _BLOCK, progress)
     return out
 
 
 def moment_budget(n: int, K: int, budget: int | None = None) -> int:
-    """Return the entries of Ã that a step from a node may visit in a graph of n nodes, unless they are given."""
+    """Return the entries of Ã that a step from a node may visit in a graph of n nodes, unless given."""
     if not K >= 1 or int(K) != K:
-        raise InputError(f"K must be a whole number of at least 1, got {K}")
+        raise InputError(f"K must be an integer of at least 1, got {K}")
     if budget is not None and budget < 1:
         raise InputError(f"budget must be at least 1, got {budget}")
-    return max(_LEAST, _STEPS // (n * K)) if budget is None else budget
+    return max(_LEAST_BUDGET, _TOTAL_BUDGET // (n * K)) if budget is None else budget

@@ -1,126 +1,205 @@
-"""Patches by personalised PageRank (Fast-GPatcher): local push, no eigenvectors."""
+"""Patches by personalised PageRank (Fast-GPatcher, Eq. 8 to 10): local push, no eigenvectors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
+import scipy.sparse as sp
+from torch import Tensor
 
-from gpatcher.arrays import FloatArray, IntArray
-from gpatcher.errors import InputError, counted, some
+from gpatcher.arrays import FloatArray, IntArray, as_node_index
+from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
+from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.kernels.compile import Array
+from gpatcher.kernels.csr import sum_rows
 from gpatcher.kernels.overlay import Overlay
 from gpatcher.kernels.ppr_push import degree_codes, push_ppr
-from gpatcher.patches.base import Patches, check_size, empty_patches
+from gpatcher.patches.base import Extractor, Patches, Progress
 from gpatcher.scale.executors import LocalEngine
+from gpatcher.spectral.filters import ppr_response
 
-_EXACT = 1e-16  # what is left of a score, or a score that is none
-_TIE = 1e-6  # scores that differ less, as a share, are equal in single precision
-_PUSHED = 256  # nodes pushed from in one go
-# indptr, indices, weights, degrees and their codes
-Walk = tuple[IntArray, IntArray, FloatArray | None, FloatArray, Array]
+_BLOCK = 256  # sources pushed from at a time
+_NEGLIGIBLE = 1e-16  # a score or a remainder below this is rounding
+_TIE = 1e-6  # scores that differ by a smaller fraction are equal in single precision
+
+
+@dataclass(frozen=True)
+class PPR(Extractor):
+    r"""Personalised PageRank on the symmetric normalised adjacency.
+
+    .. math:: r_v = (1 - c)(I - c\tilde A)^{-1} e_v
+
+    Found by local push: the error of a score is at most eps · sqrt(d_v d_u), and a node that the walk does not reach
+    is in no patch.
+
+    Parameters
+    ----------
+    size : int
+        Patch size p, the node itself included.
+    c : float
+        Damping factor, in (0, 1): how far the walk goes.
+    eps : float
+        Residual per degree below which a node is not pushed; smaller is more exact.
+    self_loops : bool
+        Whether every node gets a self-loop.
+    """
+
+    name: ClassVar[str] = "ppr"
+    c: float = 0.5
+    eps: float = 1e-5
+    self_loops: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_walk(self.c, self.eps)
+
+    def prepare(self, graph: Graph, *, memory: int | None = None, progress: Progress | None = None) -> Patches:
+        """Return the patches of all nodes."""
+        return push_patches(graph, self, progress=progress)
+
+    def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> Patches:
+        """Return the patches of the unseen nodes; the cost does not depend on the size of the graph."""
+        adjacency = cached_adjacency(unseen.graph, self.self_loops)
+        overlay = overlay_rows(unseen, adjacency, self.self_loops)
+        return push_from(adjacency, unseen.nodes, self.size, self.c, self.eps, overlay=overlay)
+
+    def response(self, values: Tensor) -> Tensor:
+        """Return (1 - c) / (1 - cλ)."""
+        return ppr_response(values, self.c)
+
+
+def check_walk(c: float, eps: float) -> None:
+    """Raise where personalised PageRank is not defined for these parameters."""
+    for name, value in (("c", c), ("eps", eps)):
+        if not 0 < value < 1:
+            raise InputError(f"{name} must lie in (0, 1), got {value}")
+
+
+# ------------------------------------------------------------------------------------------------ adjacency
+
+
+class WalkAdjacency(NamedTuple):
+    """The undirected adjacency that Ã is made of, as the kernels take it."""
+
+    indptr: IntArray
+    indices: IntArray
+    weights: FloatArray | None
+    degree: FloatArray
+    degree_codes: Array
+
+
+def walk_adjacency(graph: Graph, self_loops: bool) -> WalkAdjacency:
+    """Return the arrays of the undirected adjacency without self-loops, or with one at every node."""
+    if not graph.self_loops and not self_loops:
+        undirected = graph.undirected()
+        indptr, indices, weights = undirected.indptr, undirected.indices, undirected.weights
+        degree = undirected.degrees()
+    else:
+        matrix = graph.adjacency(self_loops=self_loops)
+        indptr, indices, weights = matrix.indptr.astype(np.int64), matrix.indices, matrix.data
+        degree = np.asarray(matrix.sum(axis=1))
+    return WalkAdjacency(indptr, indices, weights, degree, degree_codes(degree))
+
+
+_ADJACENCIES: MutableMapping[Graph, dict[bool, WalkAdjacency]] = WeakKeyDictionary()
+
+
+def cached_adjacency(graph: Graph, self_loops: bool) -> WalkAdjacency:
+    """Return `walk_adjacency`, made once per graph however many unseen nodes are asked for."""
+    cached = _ADJACENCIES.setdefault(graph, {})
+    if self_loops not in cached:
+        cached[self_loops] = walk_adjacency(graph, self_loops)
+    return cached[self_loops]
+
+
+def overlay_rows(unseen: UnseenNodes, adjacency: WalkAdjacency, self_loops: bool) -> Overlay:
+    """Return the rows that unseen nodes add to an adjacency: those that are new or have new neighbours."""
+    new = unseen.rows >= unseen.graph.n
+    matrix = unseen.edges.adjacency(self_loops=False)
+    if self_loops:
+        matrix = sp.csr_array(matrix + sp.diags_array(new.astype(np.float64)))  # known nodes have theirs
+    matrix.sort_indices()
+    indices = unseen.rows[matrix.indices].astype(adjacency.indices.dtype)
+    weights = None if adjacency.weights is None else matrix.data.astype(adjacency.weights.dtype)
+    # added in the order of the row to what known nodes have: bit for bit the sum of the extended graph
+    degree = np.zeros(len(unseen.rows))
+    degree[~new] = adjacency.degree[unseen.rows[~new]]
+    sum_rows(matrix.indptr, matrix.data, degree)
+    return unseen.rows, matrix.indptr.astype(np.int64), indices, weights, degree
+
+
+# ------------------------------------------------------------------------------------------------ push
 
 
 def push_patches(
     graph: Graph,
-    size: int,
-    c: float = 0.5,
-    eps: float = 1e-5,
-    self_loops: bool = False,
+    extractor: PPR,
     nodes: IntArray | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    *,
+    progress: Progress | None = None,
     threads: int | None = None,
 ) -> Patches:
-    """Take the top of r_v = (1 - c)(I - cÃ)^-1 e_v (Eq. 8 to 10, Fast-GPatcher) by local push.
-
-    The error of a score is at most eps · sqrt(d_v d_u). A node that the walk does not reach is in no patch.
+    """Return the patches of some nodes by local push.
 
     Parameters
     ----------
-    nodes : the nodes whose patches are wanted; all by default
-    progress : called with nodes done and nodes in all
-    threads : by default one for each core; the result does not depend on it
+    graph : Graph
+    extractor : PPR
+    nodes : int or bool array, optional
+        Nodes as ids or as a mask; all by default.
+    progress : callable, optional
+        Called with nodes done and nodes in all.
+    threads : int, optional
+        By default one per core; the result does not depend on it.
     """
-    size = check_push(size, c, eps)
-    sources = np.arange(graph.n) if nodes is None else np.asarray(nodes)
-    sources = np.flatnonzero(sources) if sources.dtype.kind == "b" else sources.astype(np.int64)
-    beyond = sources[(sources < 0) | (sources >= graph.n)]
-    if beyond.size:
-        raise InputError(
-            f"{counted(beyond.size, 'node is', 'nodes are')} not in the graph: {some(beyond)}; it "
-            f"has 0 to {graph.n - 1}"
-        )
-    return push_from(walk_arrays(graph, self_loops), sources, size, c, eps, progress=progress, threads=threads)
+    sources = np.arange(graph.n) if nodes is None else as_node_index(nodes, graph.n)
+    adjacency = walk_adjacency(graph, extractor.self_loops)
+    return push_from(adjacency, sources, extractor.size, extractor.c, extractor.eps, progress=progress, threads=threads)
 
 
 def push_from(
-    walk: Walk,
+    adjacency: WalkAdjacency,
     sources: IntArray,
     size: int,
     c: float,
     eps: float,
     *,
-    added: Overlay = None,
-    progress: Callable[[int, int], None] | None = None,
+    overlay: Overlay = None,
+    progress: Progress | None = None,
     threads: int | None = None,
 ) -> Patches:
-    """Take the top by local push from these nodes of an adjacency, to which rows may be added."""
-    patches = empty_patches(len(sources), size)
+    """Return the patches of these sources on an adjacency, with rows laid over it for unseen nodes."""
+    patches = Patches.empty(len(sources), size)
 
-    def work(part: slice) -> None:
-        push_ppr(*walk, sources[part], c, eps, patches.index[part], patches.score[part], added)
+    def push(part: slice) -> None:
+        push_ppr(*adjacency, sources[part], c, eps, patches.index[part], patches.score[part], overlay)
 
+    run_blocks(push, len(sources), _BLOCK, progress, threads)
+    return patches
+
+
+def run_blocks(
+    work: Callable[[slice], None], total: int, block: int, progress: Progress | None, threads: int | None = None
+) -> None:
+    """Call ``work`` on consecutive slices of ``total`` rows, on threads; the kernels release the GIL."""
     done = 0
-    parts = (slice(start, min(start + _PUSHED, len(sources))) for start in range(0, len(sources), _PUSHED))
+    parts = (slice(start, min(start + block, total)) for start in range(0, total, block))
     for part, _ in LocalEngine(threads).map(work, parts):
         done += part.stop - part.start
         if progress is not None:
-            progress(done, len(sources))
-    return patches
+            progress(done, total)
 
 
-def check_push(size: int, c: float, eps: float) -> int:
-    """Refuse what personalised PageRank cannot be asked for; return the size."""
-    if not 0 < c < 1:
-        raise InputError(f"c must lie in (0, 1), got {c}")
-    if not 0 < eps < 1:
-        raise InputError(f"eps must lie in (0, 1), got {eps}")
-    return check_size(size)
-
-
-def walk_arrays(graph: Graph, self_loops: bool) -> Walk:
-    """Return the adjacency that Ã is made of, as CSR arrays, its degrees and their codes."""
-    both = graph.undirected()
-    if not graph.self_loops and not self_loops:
-        indptr, indices, weights, degree = both.indptr, both.indices, both.weights, both.degrees()
-    else:
-        matrix = graph.walk(self_loops)
-        indptr, indices, weights = matrix.indptr.astype(np.int64), matrix.indices, matrix.data
-        degree = np.asarray(matrix.sum(axis=1))
-    return indptr, indices, weights, degree, degree_codes(degree)
-
-
-def push_block(
-    part: tuple[int, int],
-    indptr: IntArray,
-    indices: IntArray,
-    weights: FloatArray | None,
-    degree: FloatArray,
-    codes: Array,
-    size: int,
-    c: float,
-    eps: float,
-) -> Patches:
-    """Return the patches of the nodes from part[0] up to part[1]; a piece of work for an engine."""
-    sources = np.arange(*part)
-    patches = empty_patches(len(sources), size)
-    push_ppr(indptr, indices, weights, degree, codes, sources, c, eps, patches.index, patches.score)
-    return patches
+# ------------------------------------------------------------------------------------------------ checks
 
 
 def ppr_scores(graph: Graph, nodes: IntArray, c: float, self_loops: bool = False) -> FloatArray:
-    """Return the rows r_v = (1 - c)(I - cÃ)^-1 e_v of these nodes to the precision of float64; shape (b, n).
+    """Return the rows r_v = (1 - c)(I - cÃ)^-1 e_v to the precision of float64, shape (b, n).
 
     (1 - c) / (1 - cλ) has the Chebyshev coefficients w_0 = (1 - c) / s and w_k = 2 w_0 t^k, where s = sqrt(1 - c²) and
     t = (1 - s) / c, so a few products with Ã are exact: O(m) each, which is for checks and not for all nodes.
@@ -128,35 +207,37 @@ def ppr_scores(graph: Graph, nodes: IntArray, c: float, self_loops: bool = False
     matrix = graph.normalised(self_loops)
     root = np.sqrt(1 - c * c)
     ratio = (1 - root) / c
-    before = np.zeros((graph.n, len(nodes)))
-    before[nodes, np.arange(len(nodes))] = 1.0
-    now = matrix @ before
+    previous = np.zeros((graph.n, len(nodes)))
+    previous[nodes, np.arange(len(nodes))] = 1.0
+    current = matrix @ previous
     weight = 2 * (1 - c) / root * ratio
-    total = (1 - c) / root * before + weight * now
-    while weight > _EXACT:
+    total = (1 - c) / root * previous + weight * current
+    while weight > _NEGLIGIBLE:
         weight *= ratio
-        before, now = now, 2 * (matrix @ now) - before
-        total += weight * now
+        previous, current = current, 2 * (matrix @ current) - previous
+        total += weight * current
     return np.ascontiguousarray(total.T)
 
 
 def top_recall(patches: Patches, scores: FloatArray) -> FloatArray:
-    """Return, for each patch, the share of its node's true top p - 1 that it holds; shape (b,).
+    """Return, for each patch, the fraction of its node's true top p - 1 that it holds, shape (b,).
 
-    Where several nodes score the same as the last of the true ones, any of them is right.
+    Where several nodes tie with the last of the true top, any of them counts.
 
     Parameters
     ----------
-    patches : of some nodes
-    scores : exact scores of all nodes for each of them, shape (b, n)
+    patches : Patches
+        Patches of b nodes.
+    scores : float array, shape (b, n)
+        Exact scores.
     """
     recall = np.ones(len(scores))
     for row, (members, exact) in enumerate(zip(patches.index, scores, strict=True)):
         others = exact.copy()
         others[members[0]] = 0.0
-        wanted = min(patches.size - 1, int((others > _EXACT).sum()))
-        if wanted:
-            last = np.partition(others, -wanted)[-wanted]
-            found = members[1:][members[1:] >= 0]
-            recall[row] = (others[found] >= last * (1 - _TIE)).sum() / wanted
+        count = min(patches.size - 1, int((others > _NEGLIGIBLE).sum()))
+        if count:
+            last = np.partition(others, -count)[-count]
+            selected = members[1:][members[1:] >= 0]
+            recall[row] = (others[selected] >= last * (1 - _TIE)).sum() / count
     return recall

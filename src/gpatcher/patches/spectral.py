@@ -1,23 +1,101 @@
-"""Patches by spectral filters, fixed or learnable, from eigenvectors."""
+"""Patches by spectral filters, fixed or learned, from the eigenvectors of Ã (Eq. 4 to 6)."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from gpatcher.arrays import FloatArray, IntArray
+from gpatcher.errors import InputError
+from gpatcher.graph.graph import Graph
+from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.kernels.topk import top_of_candidates, top_of_rows
-from gpatcher.patches.base import Patches, check_size, empty_patches
-from gpatcher.spectral.filters import LearnableFilter, Polynomial, response
-from gpatcher.spectral.spectrum import Spectrum
+from gpatcher.patches.base import Extractor, Patches, PatchSource, Progress, positions
+from gpatcher.spectral.filters import Adaptive, Bandpass, Heat, LearnableFilter, Polynomial, Shared, response
+from gpatcher.spectral.spectrum import Spectrum, graph_spectrum
 
-_REACHED = 1e-6  # a score below this share of the row's largest is rounding: the node is not reached
+_NEGLIGIBLE = 1e-6  # a score below this fraction of the row's largest is rounding: the node is not reached
 _BLOCK = 1024  # rows of R made at a time
-_ALL_NODES = 512  # up to here every node is a candidate
+_ALL_NODES = 512  # up to this many nodes, every node is a candidate
+_FEWEST_CANDIDATES = 64
+WIDE_C = 0.9  # damping factor of the PageRank that finds the farther candidates
+
+
+@dataclass(frozen=True)
+class SpectralExtractor(Extractor):
+    """Patches from the eigenvectors of Ã.
+
+    Parameters
+    ----------
+    size : int
+        Patch size p, the node itself included.
+    K : int
+        Number of powers of the filter.
+    self_loops : bool
+        Whether every node gets a self-loop.
+    """
+
+    K: int = 10
+    self_loops: bool = False
+
+    @abstractmethod
+    def filter(self) -> Any:
+        """Return the filter before training: a function of λ."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.filter()  # checks the parameters
+
+    def response(self, values: Tensor) -> Tensor:
+        """Return g(λ) before training."""
+        with torch.no_grad():
+            result: Tensor = self.filter()(values)
+        return result
+
+    def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> Any:
+        """Return what the eigenvectors of the extended graph give for the unseen nodes."""
+        return self.prepare(unseen.extended(), memory=memory)[unseen.nodes]
+
+
+# ------------------------------------------------------------------------------------------------ fixed filters
+
+
+@dataclass(frozen=True)
+class FixedFilter(SpectralExtractor):
+    """Patches by a filter without weights."""
+
+    def prepare(self, graph: Graph, *, memory: int | None = None, progress: Progress | None = None) -> Patches:
+        """Return the patches of all nodes."""
+        spectrum = graph_spectrum(graph, self.self_loops, memory)
+        return spectral_patches(spectrum, response(self.filter(), spectrum.values), self.size)
+
+
+@dataclass(frozen=True)
+class HeatKernel(FixedFilter):
+    """Patches by the fixed filter `Heat`."""
+
+    name: ClassVar[str] = "heat"
+
+    def filter(self) -> Heat:
+        """Return the filter."""
+        return Heat(self.K)
+
+
+@dataclass(frozen=True)
+class BandpassFilter(FixedFilter):
+    """Patches by the fixed filter `Bandpass`."""
+
+    name: ClassVar[str] = "bandpass"
+
+    def filter(self) -> Bandpass:
+        """Return the filter."""
+        return Bandpass(self.K)
 
 
 def spectral_patches(spectrum: Spectrum, g: FloatArray, size: int) -> Patches:
@@ -26,144 +104,242 @@ def spectral_patches(spectrum: Spectrum, g: FloatArray, size: int) -> Patches:
     NOTE[DIFF] the node itself always comes first, whatever its score: the sum of Eq. 5 starts at k = 1, so nothing
     else would put it there, and the appendix has a patch hold "a node and its top p".
     """
-    patches = empty_patches(len(spectrum.values), check_size(size))
+    patches = Patches.empty(len(spectrum.values), size)
     scaled = spectrum.vectors * g.astype(spectrum.vectors.dtype)
     for start in range(0, len(scaled), _BLOCK):
         rows = scaled[start : start + _BLOCK] @ spectrum.vectors.T
         part = slice(start, start + len(rows))
-        top_of_rows(rows, start, _REACHED, patches.index[part], patches.score[part])
+        top_of_rows(rows, start, _NEGLIGIBLE, patches.index[part], patches.score[part])
     return patches
+
+
+# ------------------------------------------------------------------------------------------------ learned filters
 
 
 @dataclass(frozen=True, eq=False)
 class PairProducts:
-    """For candidates u around each node v, the entries of φ_f(Ã): T[v, u, f] = Σ_i φ_f(λ_i) U_vi U_ui.
+    """Entries of φ_f(Ã) for candidates u around each node v: T[v, u, f] = Σ_i φ_f(λ_i) U_vi U_ui.
 
-    A filter's score of a pair is T[v, u] · coefficients(w): exact, and without making R.
-    Made once per graph and kind of filter; every training run can share it.
+    A filter's score of a pair is T[v, u] · coefficients(w): exact, and without making R. Made once per graph and kind
+    of filter; all training runs share it.
 
     Parameters
     ----------
-    around : int32, shape (n, candidates); the node itself first, -1 where there are no more
-    products : float32, shape (n, candidates, F)
+    candidates : int32 tensor, shape (n, candidates)
+        The node itself first, -1 where there are no more.
+    products : float32 tensor, shape (n, candidates, F)
     """
 
-    around: Tensor
+    candidates: Tensor
     products: Tensor
 
-    @classmethod
-    def build(cls, spectrum: Spectrum, filter: LearnableFilter, candidates: int) -> PairProducts:
-        """Choose candidates and make their products.
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both tensors."""
+        return self.candidates.nbytes + self.products.nbytes
 
-        Half of the candidates are the top of each row by the filter as it is, half by a wide PageRank; in a graph
-        of up to 512 nodes every node is one.
-        """
-        n = len(spectrum.values)
-        g = response(filter, spectrum.values)
-        around = _candidates(spectrum, g, n if n <= _ALL_NODES else min(candidates, n))
-        values = torch.from_numpy(np.ascontiguousarray(spectrum.values))
-        with torch.no_grad():
-            basis = filter.basis(values).numpy()
-        return cls(torch.from_numpy(around), torch.from_numpy(pair_products(spectrum, around, basis)))
+    def __getitem__(self, nodes: Any) -> PairProducts:
+        return PairProducts(self.candidates[nodes], self.products[nodes])
+
+    def members(self) -> IntArray:
+        """Return the distinct candidates, ascending."""
+        return np.unique(self.candidates[self.candidates >= 0].numpy())
+
+    def relabel(self, nodes: IntArray) -> PairProducts:
+        """Return the pairs with each candidate replaced by its position in ``nodes``, which ascend."""
+        return PairProducts(torch.from_numpy(positions(self.candidates.numpy(), nodes)), self.products)
 
 
-class SpectralPatches(nn.Module):
-    """The learnable extractor: a filter's weights decide, by way of the scores, who is in a patch and how it counts.
+@dataclass(frozen=True)
+class LearnedFilter(SpectralExtractor):
+    """Patches by a filter whose weights are trained with the model.
 
     Parameters
     ----------
-    pairs : candidates and their products
-    filter : the learnable filter; its weights are this module's parameters
-    size : p
+    size : int
+        Patch size p, the node itself included.
+    K : int
+        Number of powers of the filter.
+    self_loops : bool
+        Whether every node gets a self-loop.
+    c : float
+        The filter starts as personalised PageRank with this damping factor.
+    candidates : int
+        Nodes that may enter a patch, as a multiple of ``size``; at least 64 in all.
     """
+
+    c: float = 0.5
+    candidates: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.candidates >= 1:
+            raise InputError(f"candidates must be at least 1, got {self.candidates}")
+
+    @property
+    def candidate_count(self) -> int:
+        """Candidates around each node, itself included."""
+        return max(self.candidates * self.size, _FEWEST_CANDIDATES)
+
+    def prepare(self, graph: Graph, *, memory: int | None = None, progress: Progress | None = None) -> PairProducts:
+        """Choose candidates around every node and compute their products."""
+        return spectral_products(graph_spectrum(graph, self.self_loops, memory), self.filter(), self.candidate_count)
+
+    def source(self, data: PairProducts) -> SpectralPatches:
+        """Return the module that learns the filter."""
+        return SpectralPatches(data, self.filter(), self.size)
+
+
+@dataclass(frozen=True)
+class AdaptiveFilter(LearnedFilter):
+    """Patches by the heterophily-aware filter `Adaptive`, the paper's own.
+
+    Parameters
+    ----------
+    size : int
+        Patch size p, the node itself included.
+    K : int
+        Number of powers of the filter.
+    self_loops : bool
+        Whether every node gets a self-loop.
+    c : float
+        The filter starts as personalised PageRank with this damping factor.
+    candidates : int
+        Nodes that may enter a patch, as a multiple of ``size``; at least 64 in all.
+    sigma : {"none", "tanh", "relu"}
+        Activation inside the sum of Eq. 4.
+    """
+
+    name: ClassVar[str] = "heterophily-aware"
+    sigma: str = "none"
+
+    def filter(self) -> Adaptive:
+        """Return the filter before training."""
+        return Adaptive(K=self.K, c=self.c, sigma=self.sigma)
+
+
+@dataclass(frozen=True)
+class SharedFilter(LearnedFilter):
+    """Patches by the filter `Shared`: one weight per eigenvalue, shared by all powers."""
+
+    name: ClassVar[str] = "shared"
+
+    def filter(self) -> Shared:
+        """Return the filter before training."""
+        return Shared(K=self.K)
+
+
+class SpectralPatches(PatchSource):
+    """The learned extractor: a filter's weights decide, through the scores, who is in a patch and how it counts.
+
+    Parameters
+    ----------
+    pairs : PairProducts
+        Candidates and their products.
+    filter : LearnableFilter
+        Its weights are this module's parameters.
+    size : int
+        Patch size p.
+    """
+
+    learned = True
 
     def __init__(self, pairs: PairProducts, filter: LearnableFilter, size: int) -> None:
         super().__init__()
-        self.size = check_size(size)
+        self.size = size
         self.filter = filter
-        n, candidates = pairs.around.shape
-        self.register_buffer("around", pairs.around, persistent=False)
+        n, count = pairs.candidates.shape
+        self.register_buffer("candidates", pairs.candidates, persistent=False)
         self.register_buffer("products", pairs.products, persistent=False)
-        width = min(self.size, candidates)
+        width = min(self.size, count)
         self.register_buffer("members", torch.zeros(n, width, dtype=torch.int32))
-        self.register_buffer("places", torch.zeros(n, width, dtype=torch.int64), persistent=False)
-        self.register_load_state_dict_post_hook(lambda module, _: module._find())  # type: ignore[no-untyped-call]
-        self.renew()
+        self.register_buffer("columns", torch.zeros(n, width, dtype=torch.int64), persistent=False)
+        self.register_load_state_dict_post_hook(lambda module, _: module._locate())  # type: ignore[no-untyped-call]
+        self.reselect()
 
-    around: Tensor  # (n, candidates)
+    candidates: Tensor  # (n, candidates)
     products: Tensor  # (n, candidates, F)
     members: Tensor  # (n, p) ids of the selected nodes; what is saved
-    places: Tensor  # (n, p) where they stand among the candidates
+    columns: Tensor  # (n, p) their columns among the candidates
 
     @torch.no_grad()
-    def renew(self) -> None:
-        """Select anew, by the current weights: the node itself, then the candidates by falling score."""
+    def reselect(self) -> None:
+        """Select by the current weights: the node itself, then the candidates by descending score."""
         score = self.products @ self.filter.coefficients()
-        floor = _REACHED * score.abs().amax(1, keepdim=True)
-        score = torch.where((score.abs() > floor) & (self.around >= 0), score, -torch.inf)
+        floor = _NEGLIGIBLE * score.abs().amax(1, keepdim=True)
+        score = torch.where((score.abs() > floor) & (self.candidates >= 0), score, -torch.inf)
         score[:, 0] = torch.inf  # the node itself
-        places = np.empty(self.places.shape, np.int64)
-        top_of_candidates(self.around.numpy(force=True), score.numpy(force=True), places)
-        self.places.copy_(torch.from_numpy(places))
-        self.members.copy_(self.around.gather(1, self.places))
+        columns = np.empty(self.columns.shape, np.int64)
+        top_of_candidates(self.candidates.numpy(force=True), score.numpy(force=True), columns)
+        self.columns.copy_(torch.from_numpy(columns))
+        self.members.copy_(self.candidates.gather(1, self.columns))
 
-    def _find(self) -> None:
-        """Find the members among the candidates, whose order may differ between machines."""
+    def _locate(self) -> None:
+        """Find the members' columns among the candidates, whose order may differ between machines."""
         for start in range(0, len(self.members), _BLOCK):
             part = slice(start, start + _BLOCK)
-            same = self.members[part, :, None] == self.around[part, None]
-            self.places[part] = same.int().argmax(2)
-            # one that is no candidate any more leaves its place empty
+            same = self.members[part, :, None] == self.candidates[part, None]
+            self.columns[part] = same.int().argmax(2)
+            # a member that is no longer a candidate leaves its position empty
             self.members[part] = torch.where(same.any(2), self.members[part], -1)
 
     def forward(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        """Return index (b, p), -1 where a patch runs short, and score (b, p) of these nodes."""
-        picked = self.places[nodes]
+        """Return index, shape (b, p), -1 where a patch runs short, and score, shape (b, p)."""
         index = self.members[nodes]
-        score = self.products[nodes[:, None], picked] @ self.filter.coefficients()
-        # a candidate that the filter does not reach is no member
-        size = score.detach().abs()
-        there = (index >= 0) & (size > _REACHED * size.amax(1, keepdim=True))
-        there[:, 0] = True
-        index, score = torch.where(there, index, -1).long(), torch.where(there, score, 0.0)
+        score = self.products[nodes[:, None], self.columns[nodes]] @ self.filter.coefficients()
+        # a candidate that the filter does not reach is not a member
+        magnitude = score.detach().abs()
+        mask = (index >= 0) & (magnitude > _NEGLIGIBLE * magnitude.amax(1, keepdim=True))
+        mask[:, 0] = True
+        index, score = torch.where(mask, index, -1).long(), torch.where(mask, score, 0.0)
         short = self.size - index.shape[1]  # a graph of fewer than p nodes
         return F.pad(index, (0, short), value=-1), F.pad(score, (0, short))
 
     @torch.no_grad()
     def patches(self) -> Patches:
         """Return the current patches of all nodes."""
-        index, score = self(torch.arange(len(self.around)))
+        index, score = self(torch.arange(len(self.candidates)))
         return Patches(index.numpy().astype(np.int32), score.numpy())
 
 
-def _candidates(spectrum: Spectrum, g: FloatArray, count: int) -> IntArray:
-    """Return the ids of the candidates of each node, itself first, -1 where they run short; shape (n, count)."""
-    near = spectral_patches(spectrum, g, (count + 1) // 2).index
-    wide = spectral_patches(spectrum, response(Polynomial(K=20, c=0.9), spectrum.values), count).index
-    return merge_candidates(near, wide, count)
+def spectral_products(spectrum: Spectrum, filter: LearnableFilter, count: int) -> PairProducts:
+    """Choose candidates and compute their products.
+
+    Half of the candidates are the top of each row by the filter before training, half by a wide PageRank; in a graph of
+    up to 512 nodes every node is one.
+    """
+    n = len(spectrum.values)
+    count = n if n <= _ALL_NODES else min(count, n)
+    near = spectral_patches(spectrum, response(filter, spectrum.values), (count + 1) // 2).index
+    wide = spectral_patches(spectrum, response(Polynomial(K=20, c=WIDE_C), spectrum.values), count).index
+    candidates = merge_candidates(near, wide, count)
+    values = torch.from_numpy(np.ascontiguousarray(spectrum.values))
+    with torch.no_grad():
+        basis = filter.basis(values).numpy()
+    products = pair_products(spectrum, candidates, basis)
+    return PairProducts(torch.from_numpy(candidates), torch.from_numpy(products))
 
 
 def merge_candidates(near: IntArray, wide: IntArray, count: int) -> IntArray:
-    """Return the near ones and then, in their order, the wide ones that are not among them; shape (n, count)."""
+    """Return the near candidates, then the wide ones that are not among them, in their order; shape (n, count)."""
     wide = wide.copy()
     for start in range(0, len(wide), _BLOCK):
         part = slice(start, start + _BLOCK)
         wide[part][(wide[part, :, None] == near[part, None]).any(2)] = -1
-    # what is left of the wide ones moves up in its order
     order = np.argsort(wide < 0, axis=1, kind="stable")
     rest = np.take_along_axis(wide, order, 1)[:, : count - near.shape[1]]
     return np.ascontiguousarray(np.hstack([near, rest]))
 
 
-def pair_products(spectrum: Spectrum, around: IntArray, basis: FloatArray) -> FloatArray:
-    """Return T[v, j, f] = Σ_i φ_f(λ_i) U_vi U_ui for u = around[v, j]; shape (n, candidates, F).
+def pair_products(spectrum: Spectrum, candidates: IntArray, basis: FloatArray) -> FloatArray:
+    """Return T[v, j, f] = Σ_i φ_f(λ_i) U_vi U_ui for u = candidates[v, j]; shape (n, candidates, F).
 
     It holds entries of the matrices φ_f(Ã), so it does not depend on the choice of the eigenvectors.
     """
-    n, width = around.shape
+    n, width = candidates.shape
     vectors = torch.from_numpy(np.ascontiguousarray(spectrum.vectors))
     phi = torch.from_numpy(np.ascontiguousarray(basis)).to(vectors.dtype)
-    index = torch.from_numpy(around).long()
+    index = torch.from_numpy(candidates).long()
     out = torch.zeros(n, width, phi.shape[1], dtype=torch.float32)
     step = max(1, (1 << 24) // (width * n))  # about 64 MB of products at a time
     for start in range(0, n, step):

@@ -1,14 +1,16 @@
-"""Records: one JSON line per training run, appended to a file, and the statistics over them."""
+"""Records: one JSON line per run, appended to a file, and the summary over them.
+
+Every record has the fields of `gpatcher.runs.run.run_job`, whoever asked for the run; ``version`` is that of the schema.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
-import resource
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,24 +19,21 @@ import numpy as np
 from scipy import stats
 
 from gpatcher.errors import InputError
+from gpatcher.io import append_line
 
 Record = dict[str, Any]
-_CUT = b" cut short\n"  # ends a line that a kill left unfinished
+RECORD_VERSION = 2
+_CUT = b" cut short\n"  # ends a line that a killed process left unfinished
 
 
-def append_record(path: Path, record: Record) -> None:
+def append_record(path: Path, record: Mapping[str, Any]) -> None:
     """Append one line in one write, so that two processes never mix theirs."""
     line = (json.dumps(record, allow_nan=False) + "\n").encode()
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        tail = path.read_bytes().rpartition(b"\n")[2]
-        if tail:
-            # a killed run left a line without its end: finish it, or mark it where it is no record
-            line = (b"\n" if _is_json(tail) else _CUT) + line
-        os.write(handle, line)
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    tail = path.read_bytes().rpartition(b"\n")[2] if path.is_file() else b""
+    if tail:
+        # a killed process left a line without its end: finish it, or mark it where it is not a record
+        line = (b"\n" if _is_json(tail) else _CUT) + line
+    append_line(path, line)
 
 
 def _is_json(text: bytes) -> bool:
@@ -46,39 +45,37 @@ def _is_json(text: bytes) -> bool:
 
 
 def read_records(path: Path) -> list[Record]:
-    """Read the records of a file; a last line cut short by a kill is passed over, any other damage is an error."""
+    """Read the records of a file; a line cut short by a kill is skipped, any other damage is an error."""
     if not path.is_file():
         return []
     records = []
     lines = path.read_text().splitlines()
     for number, line in enumerate(lines, 1):
         try:
-            records.append(json.loads(line))
+            record = json.loads(line)
         except ValueError:
             if number < len(lines) and not line.endswith(_CUT.decode().rstrip("\n")):
-                raise InputError(f"{path}, line {number} is no record; remove it") from None
+                raise InputError(f"{path}, line {number} is not a record; remove it") from None
+            continue
+        if record.get("version") != RECORD_VERSION:
+            raise InputError(
+                f"{path}, line {number} has version {record.get('version', 1)}, this gpatcher reads {RECORD_VERSION}; "
+                "convert the file with tools/convert_records.py, or choose another folder"
+            )
+        records.append(record)
     return records
 
 
-def config_hash(config: dict[str, Any]) -> str:
-    """Return eight hexadecimal digits that tell this configuration from any other."""
-    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:8]
+def settings_hash(settings: Mapping[str, Any]) -> str:
+    """Return eight hexadecimal digits that identify settings."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
+@cache
 def versions() -> dict[str, str]:
     """Return the versions that a result depends on."""
     packages = ("gpatcher", "torch", "torch_geometric", "numpy", "scipy")
     return {"python": platform.python_version(), **{name: version(name) for name in packages}}
-
-
-def peak_rss_mb() -> float:
-    """Return the largest resident memory of this process so far, in MB."""
-    status = Path("/proc/self/status")
-    if status.is_file():
-        # not getrusage's, which a process takes over from the one that started it
-        peak = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return round(int(peak.split()[1]) / 1024, 1)
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,7 @@ class Summary:
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """Summarise accuracies of several runs; the interval is cut at 0 and 1.
+    """Summarise the accuracies of several runs; the interval is cut at 0 and 1.
 
     Examples
     --------

@@ -1,224 +1,354 @@
-"""Runs over splits: train, record, save; what `gpatcher fit` does and what the presets are chosen with."""
+"""One run: a job becomes one record and one trained model, whether ``fit``, ``bench`` or ``tune`` asks.
+
+A new model is a module ``model(x, nodes) -> logits`` in one file of `gpatcher.baselines`.
+"""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import nn
 
-from gpatcher.arrays import IntArray
-from gpatcher.baselines import make_baseline
+from gpatcher.arrays import FloatArray, IntArray
+from gpatcher.baselines import BASELINES, make_baseline
+from gpatcher.datasets.registry import NAMED, canonical_key
 from gpatcher.errors import InputError
 from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.estimator.memory import peak_rss_mb, reset_peak
+from gpatcher.estimator.prepare import Prepared
+from gpatcher.estimator.settings import Settings, make_config
 from gpatcher.graph.graph import Graph
-from gpatcher.graph.split import plan_runs
-from gpatcher.report.run import write_run
-from gpatcher.runs.evaluation import BaselineResult, evaluate, evaluated_nodes, is_large
-from gpatcher.runs.predict import write_predictions
-from gpatcher.runs.records import Record, append_record, config_hash, peak_rss_mb, read_records, versions
+from gpatcher.graph.split import Split
+from gpatcher.model.inputs import FeatureConfig, FeatureTable, node_features
+from gpatcher.patches.base import Extractor
+from gpatcher.patches.base import Progress as ExtractionProgress
+from gpatcher.patches.spectral import LearnedFilter
+from gpatcher.runs.ablations import ShuffledExtractor, patch_graph
+from gpatcher.runs.records import RECORD_VERSION, Record, settings_hash, versions
+from gpatcher.runs.settings import PATCHERS
 from gpatcher.scale.executors import RayEngine
-from gpatcher.training.loop import TrainConfig, fit, predict_logits
+from gpatcher.training.loop import FitResult, Progress, TrainConfig, fit, predict_logits
 from gpatcher.training.metrics import measure_all
 from gpatcher.trust.calibration import reliability
 
+MODELS = (*BASELINES, *PATCHERS)
+_POINTS = 41  # of a filter's response in a record
 
-def run_splits(
-    graph: Graph,
-    model: str,
-    parameters: dict[str, Any],
-    out: Path,
-    *,
-    splits: str = "0",
-    seed: int = 0,
-    device: str = "cpu",
-    origin: dict[str, Any] | None = None,
-    keep: Callable[[], None] | None = None,
-    patches: Path | None = None,
-    engine: RayEngine | None = None,
-    workers: int | None = None,
-    resume: bool = False,
-    compare: bool = True,
-    progress: Callable[[int, int, int, int, dict[str, float]], None] | None = None,
-    extracting: Callable[[int, int], None] | None = None,
-    stage: Callable[[str], None] | None = None,
-) -> list[Record]:
-    """Train one model per split, append a record for each, keep the one that validated best.
+
+@dataclass(frozen=True)
+class Job:
+    """One run; its id is a hash of all that it depends on.
 
     Parameters
     ----------
-    parameters : of `GPatcherClassifier`
-    out : folder for records.jsonl, model.json, model.safetensors and report.html, the page of the kept model
-    origin : where the graph came from, kept with the model
-    keep : called before the first model is saved: what else belongs into the folder; until then an earlier run in it
-        stays as it was
-    compare : train MLP and GCN on the split of the kept model, for the page
-    patches, engine, workers : see `GPatcherClassifier.fit`
-    resume : skip runs that are in records.jsonl with the same configuration, and go on from a checkpoint
-    progress : called with run, runs, epoch, most epochs and the figures of the epoch
-    extracting : called with steps done and steps in all while patches are made without eigenvectors
-    stage : called with a few words on what is done after the runs
+    experiment : str
+        The experiment that asks for it; ``fit`` and ``tune`` are such.
+    dataset : str
+        What the graph is loaded by.
+    model : str
+        One of `MODELS`.
+    settings : mapping
+        Sections patches, features, model and train, see `gpatcher.runs.settings`.
+    split, seed : int
+    row : str
+        Row of the table.
+    trials : int, optional
+        Trials that the settings are the best of; None where they were not tuned.
+    ablation : mapping
+        ``shuffle_patches: true`` permutes the positions of a patch; ``induced``, settings of GPatcher, trains on the
+        graph of its patches.
+    task : str
+        What the job does: a name of `gpatcher.bench.tasks.TASKS`.
     """
-    try:
-        classifier = GPatcherClassifier(**parameters, device=device)
-    except TypeError as error:
-        raise InputError(f"unknown parameter: {error}") from None
-    runs = plan_runs(graph, splits, seed)
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / "records.jsonl"
-    config = {k: v for k, v in classifier.get_params().items() if k not in ("seed", "memory", "device")}
-    if classifier.memory is not None and classifier.batch_size is None and classifier.extractor == "ppr":
-        config["memory"] = classifier.memory  # the batch size follows from it
-    key = config_hash(config)
-    mine = [r for r in read_records(path) if (r.get("graph"), r["config_hash"]) == (graph.content, key)]
-    finished = {(r["split"], r["seed"]): r for r in mine} if resume else {}
 
-    done: list[Record] = []
-    prepared = None
-    best = -1.0
-    kept: GPatcherClassifier | None = None
-    page = out / "report.html"
-    for number, (split, run_seed) in enumerate(runs, 1):
-        if (split, run_seed) in finished:
-            done.append(finished[split, run_seed])
-            best = max(best, done[-1]["val_accuracy"])
-            continue
-        classifier.set_params(seed=run_seed)
-        prepared = prepared or classifier.prepare(graph, patches, progress=extracting)
-        # the checkpoint of another run or configuration is never taken for this one's
-        place = out / f"checkpoint-{graph.content}-{key}-{split}-{run_seed}.safetensors"
-        if not resume:
-            _forget(place)
+    experiment: str
+    dataset: str
+    model: str
+    settings: Mapping[str, Any]
+    split: int
+    seed: int
+    row: str = ""
+    trials: int | None = None
+    ablation: Mapping[str, Any] = field(default_factory=dict)
+    task: str = "train"
 
-        def show(epoch: int, figures: dict[str, float], at: int = number) -> None:
-            if progress is not None:
-                progress(at, len(runs), epoch, classifier.epochs, figures)
+    @property
+    def id(self) -> str:
+        """Sixteen hexadecimal digits."""
+        parts = [self.experiment, self.task, self.dataset, self.row, self.model, self.settings, self.split, self.seed]
+        parts += [self.ablation] if self.ablation else []
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
+    def header(self) -> Record:
+        """Return the fields of a record that are known before the run."""
+        return {
+            "version": RECORD_VERSION,
+            "job": self.id,
+            "experiment": self.experiment,
+            "dataset": self.dataset,
+            "row": self.row or self.model,
+            "model": self.model,
+            "split": self.split,
+            "seed": self.seed,
+            "trials": self.trials,
+            "settings_hash": settings_hash(self.settings),
+            "settings": dict(self.settings),
+            "ablation": dict(self.ablation),
+            "error": None,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What a job gave: its record and the trained model.
+
+    Parameters
+    ----------
+    record : dict
+    model : nn.Module
+    x : FeatureTable
+        What the model reads.
+    result : FitResult
+        Figures of the training.
+    classifier : GPatcherClassifier, optional
+        The fitted classifier, where the model is a patch model.
+    """
+
+    record: Record
+    model: nn.Module
+    x: FeatureTable
+    result: FitResult
+    classifier: GPatcherClassifier | None = None
+
+    def predict(self, nodes: IntArray) -> IntArray:
+        """Return the class numbers of some nodes."""
+        return predict_logits(self.model, self.x, nodes).argmax(1).numpy()
+
+
+class Cache:
+    """What one process makes once and uses for many runs: the features and the patches of the last graph."""
+
+    def __init__(self) -> None:
+        self.prepared: tuple[Prepared, ...] | None = None
+        self._features: dict[FeatureConfig, FeatureTable] = {}
+        self._graph: Graph | None = None
+
+    def features(self, graph: Graph, config: FeatureConfig) -> FeatureTable:
+        """Return the features, made once per graph and configuration."""
+        if self._graph is not graph:
+            self._features, self._graph = {}, graph
+        if config not in self._features:
+            self._features[config] = node_features(graph, config)
+        return self._features[config]
+
+
+def run_job(
+    job: Job,
+    graph: Graph,
+    split: Split | None,
+    *,
+    cache: Cache | None = None,
+    read_test: bool = True,
+    device: str = "cpu",
+    memory: int | None = None,
+    patch_table: Path | None = None,
+    checkpoint: Path | None = None,
+    engine: RayEngine | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    extraction_progress: ExtractionProgress | None = None,
+) -> Run:
+    """Train one model on one split; the test nodes are read once, at the end.
+
+    Parameters
+    ----------
+    job : Job
+    graph : Graph
+    split : Split, optional
+        By default a stratified one, drawn by the seed.
+    cache : Cache, optional
+        Shares features and patches between runs on one graph.
+    read_test : bool
+        False while settings are being chosen: the test nodes are taken out of the split before training.
+    device, memory
+        See `GPatcherClassifier`.
+    patch_table, checkpoint, engine, workers, progress
+        See `GPatcherClassifier.fit`.
+    extraction_progress : callable, optional
+        Called with steps done and steps in all while patches are made without eigenvectors.
+
+    Returns
+    -------
+    Run
+
+    Examples
+    --------
+    >>> from gpatcher.datasets.synthetic import csbm
+    >>> graph = csbm(phi=0.8, n=200, features=10)
+    >>> settings = {"model": {"hidden": 8}, "train": {"epochs": 5}}
+    >>> run_job(Job("fit", "csbm", "mlp", settings, 0, 0), graph, graph.splits[0]).record["epochs"]
+    5
+    """
+    if job.model not in MODELS:
+        raise InputError(f"unknown model {job.model!r}; choose one of {', '.join(MODELS)}")
+    cache = cache or Cache()
+    reset_peak()
+    started = time.perf_counter()
+    if split is not None and not read_test:
+        split = Split(split.train, split.val, np.empty(0, np.int64))
+    classifier = None
+    if job.model in PATCHERS:
+        classifier = GPatcherClassifier.from_settings(dict(job.settings), device=device, memory=memory, seed=job.seed)
+        if job.ablation.get("shuffle_patches"):
+            inner = classifier.patches
+            classifier.set_params(patches=ShuffledExtractor(size=inner.size, extractor=inner, seed=job.seed))
+        if cache.prepared is None or not classifier._matches(cache.prepared, graph):
+            cache.prepared = classifier.prepare(graph, patch_table, progress=extraction_progress)
         classifier.fit(
             graph,
-            split if graph.splits else None,
-            prepared=prepared,
-            progress=show,
-            checkpoint=place,
+            split,
+            prepared=cache.prepared,
+            progress=progress,
+            checkpoint=checkpoint,
             engine=engine,
             workers=workers,
         )
-        result = classifier.result_
-        record: Record = {
-            "dataset": graph.name,
-            "graph": graph.content,
-            "model": model,
-            "extractor": classifier.extractor_,
-            "compared": classifier.compared_,
-            "exact": classifier.exact_,
-            "split": split,
-            "seed": run_seed,
-            "val_accuracy": result.val_accuracy,
-            "test_accuracy": result.test_accuracy,
-            "metrics": {
-                "validation": _metrics(classifier, graph, classifier.split_.val),
-                "test": _metrics(classifier, graph, classifier.split_.test),
-            },
-            "epochs": result.epochs,
-            "best_epoch": result.best_epoch,
-            "seconds": round(result.seconds, 3),
-            "extract_seconds": round(prepared.seconds, 3),
-            "batch_size": classifier.batch_size_,
-            "peak_rss_mb": max(peak_rss_mb(), classifier.workers_peak_mb_),
-            "split_hash": classifier.split_.hash,
-            "calibration": calibration_figures(classifier, graph),
-            "directed_input": graph.is_directed,
-            "config_hash": key,
-            "config": config,
-            "versions": versions(),
-        }
-        # the model first: a run that is on record is not made again
-        if result.val_accuracy > best:
-            best = result.val_accuracy
-            if keep is not None:
-                keep()
-                keep = None
-            classifier.save(out, source=origin)
-            kept = copy.copy(classifier)  # fitting anew gives the classifier a new model, and leaves this one its own
-        append_record(path, record)
-        _forget(place)
-        done.append(record)
-    if kept is None and not page.exists():  # all runs were finished, but a kill came before the page
-        kept = GPatcherClassifier.load(out, graph)
-    if kept is not None:
-        if graph.node_ids is not None:  # somebody's own data: the answers too
-            write_predictions(kept, graph, out / "predictions.parquet")
-        write_report(kept, graph, page, compare, stage)
-    return done
-
-
-def _forget(checkpoint: Path) -> None:
-    """Remove the checkpoint of a run, and those of each extractor that ``auto`` compares."""
-    # a name begins with a letter, so that seed 1 does not take those of seed 10 for its own
-    for path in (checkpoint, *checkpoint.parent.glob(f"{checkpoint.stem}-[a-z]*{checkpoint.suffix}")):
-        path.unlink(missing_ok=True)
-
-
-def _metrics(classifier: GPatcherClassifier, graph: Graph, nodes: IntArray) -> dict[str, float | None] | None:
-    known = nodes[graph.labels()[nodes] >= 0]
-    return measure_all(graph.labels()[known], classifier.predict_proba(graph, known)) if known.size else None
-
-
-def write_report(
-    classifier: GPatcherClassifier,
-    graph: Graph,
-    path: Path,
-    compare: bool = True,
-    stage: Callable[[str], None] | None = None,
-) -> None:
-    """Write the page of a trained model: how well it did beside MLP and GCN, what it learned, why, and the graph."""
-    left_out = []
-    rivals: list[BaselineResult] = []
-    if not compare:
-        left_out.append("MLP and GCN were not trained (--no-compare).")
-    elif is_large(graph):
-        left_out.append("MLP and GCN are not trained beside it on a graph of this size.")
+        model, x, result, split = classifier.model_, classifier.features_, classifier.result_, classifier.split_
+        batch_size = classifier.batch_size_
     else:
-        rivals = train_rivals(classifier, graph, stage)
-    if stage is not None:
-        stage("writing the page")
-    write_run(evaluate(classifier, graph, rivals, left_out), path)
+        assert split is not None
+        training_graph = graph
+        if job.ablation.get("induced"):
+            training_graph = _induced_graph(job, graph, split, cache)
+        model, x, result, config = _train_baseline(job, training_graph, split, cache, progress)
+        batch_size = config.batch_size
+    metrics = {
+        "validation": _metrics(model, x, graph, split.val, batch_size),
+        "test": _metrics(model, x, graph, split.test, batch_size) if read_test else None,
+    }
+    dataset = NAMED.get(canonical_key(job.dataset))
+    metric = dataset.metric if dataset else "accuracy"
+    val = (metrics["validation"] or {}).get(metric)
+    if val is None:
+        raise InputError(f"{metric} is not defined on the validation nodes of {graph.name}")
+    test = metrics["test"] or {}
+    record = job.header() | {
+        "graph": graph.content_hash,
+        "directed": graph.is_directed,
+        "leaky": bool(dataset and dataset.leaky),
+        "split_hash": split.hash,
+        "split_sizes": list(split.sizes),
+        "metric": metric,
+        "val": val,
+        "test": test.get(metric),
+        "val_accuracy": result.val_accuracy,
+        "test_accuracy": test.get("accuracy"),
+        "metrics": metrics,
+        "epochs": result.epochs,
+        "best_epoch": result.best_epoch,
+        "batch_size": batch_size,
+        "train_seconds": round(result.seconds, 3),
+    }
+    record |= _classifier_fields(classifier, graph, cache) if classifier is not None else {"extract_seconds": 0.0}
+    record["peak_rss_mb"] = max(peak_rss_mb(), classifier.workers_peak_mb_ if classifier is not None else 0.0)
+    record |= {"seconds": round(time.perf_counter() - started, 3), "versions": versions()}
+    return Run(record, model, x, result, classifier)
 
 
-def train_rivals(
-    classifier: GPatcherClassifier, graph: Graph, stage: Callable[[str], None] | None = None
-) -> list[BaselineResult]:
-    """Train MLP and GCN on the split and features of a fitted model, with its training settings."""
-    settings = {name: getattr(classifier, name) for name in TrainConfig.__dataclass_fields__}
-    config = TrainConfig(**{**settings, "batch_size": None})
-    x = classifier.features_
-    ids = evaluated_nodes(classifier, graph)[1]
-    rivals = []
-    for name in ("MLP", "GCN"):
-        if stage is not None:
-            stage(f"training {name} to compare with")
-        torch.manual_seed(classifier.seed)
-        sizes = {"hidden": classifier.hidden, "dropout": classifier.dropout}
-        model = make_baseline(name.lower(), graph, x.shape[1], classifier.split_, **sizes).to(x.device)
-        result = fit(model, x, graph.labels(), classifier.split_, config, seed=classifier.seed)
-        predicted = predict_logits(model, x, ids).argmax(1).numpy()
-        rivals.append(BaselineResult(name, predicted, result.val_accuracy, result.test_accuracy, result.seconds))
-    return rivals
+def _train_baseline(
+    job: Job, graph: Graph, split: Split, cache: Cache, progress: Progress | None
+) -> tuple[nn.Module, FeatureTable, FitResult, TrainConfig]:
+    features = make_config("features", job.settings.get("features", {}))
+    config = make_config("train", job.settings.get("train", {}))
+    x = cache.features(graph, features)
+    torch.manual_seed(job.seed)
+    model = make_baseline(job.model, graph, x.shape[1], split, **job.settings.get("model", {})).to(x.device)
+    return model, x, fit(model, x, graph.labels(), split, config, seed=job.seed, progress=progress), config
+
+
+def _metrics(
+    model: nn.Module, x: FeatureTable, graph: Graph, nodes: IntArray, batch_size: int | None
+) -> dict[str, float | None] | None:
+    labelled = nodes[graph.labels()[nodes] >= 0]
+    if not labelled.size:
+        return None
+    logits = predict_logits(model, x, labelled, batch_size)
+    return measure_all(graph.labels()[labelled], logits.softmax(1).numpy())
+
+
+def _classifier_fields(classifier: GPatcherClassifier, graph: Graph, cache: Cache) -> Record:
+    """Return the fields of a record that only a patch model has."""
+    extractors = [_unwrapped(extractor) for extractor in classifier.extractors_]
+    fields: Record = {
+        "extractors": [extractor.name for extractor in extractors],
+        "compared": classifier.compared_,
+        "extract_seconds": round(sum(one.seconds for one in cache.prepared or ()), 3),
+        "calibration": calibration_figures(classifier, graph),
+    }
+    if isinstance(extractors[0], LearnedFilter):
+        fields["response"] = [round(float(g), 4) for g in classifier.filter_response(_POINTS).response]
+    return fields
+
+
+def _unwrapped(extractor: Extractor) -> Extractor:
+    return extractor.extractor if isinstance(extractor, ShuffledExtractor) else extractor
 
 
 def calibration_figures(classifier: GPatcherClassifier, graph: Graph) -> dict[str, float | None]:
     """Return the temperature and the expected calibration error before and after it, on validation and on test."""
-    known = classifier.split_.test[graph.labels()[classifier.split_.test] >= 0]
-    test: list[float | None] = [None, None]
-    if known.size:
-        raw = classifier.predict_proba(graph, known, calibrated=False)
-        test = [reliability(p, graph.labels()[known]).error for p in (raw, classifier.predict_proba(graph, known))]
+    calibration = classifier.calibration_
+    test = classifier.split_.test[graph.labels()[classifier.split_.test] >= 0]
+    before = after = None
+    if test.size:
+        y = graph.labels()[test]
+        before = reliability(classifier.predict_proba(graph, test, calibrated=False), y).error
+        after = reliability(classifier.predict_proba(graph, test), y).error
     return {
-        "temperature": classifier.calibration_.temperature,
-        "val_error_before": classifier.calibration_.error_before,
-        "val_error_after": classifier.calibration_.error_after,
-        "test_error_before": test[0],
-        "test_error_after": test[1],
+        "temperature": calibration.temperature,
+        "val_error_before": calibration.error_before,
+        "val_error_after": calibration.error_after,
+        "test_error_before": before,
+        "test_error_after": after,
     }
+
+
+def _induced_graph(job: Job, graph: Graph, split: Split, cache: Cache) -> Graph:
+    """Train GPatcher on this split and join each node to the members of its patch.
+
+    The labels that reach the graph are those of training and, by early stopping, of validation.
+    """
+    inner = replace(job, model="gpatcher", settings=job.ablation["induced"], ablation={})
+    run = run_job(inner, graph, split, cache=cache, read_test=False)
+    assert run.classifier is not None
+    return patch_graph(graph, run.classifier.patches_)
+
+
+def mean_response(values: FloatArray, response: list[float]) -> float:
+    """Return the mean of g over the eigenvalues, g scaled to a largest magnitude of 1 there.
+
+    The scale of g is arbitrary, because the scores of a patch are scaled to mean size 1; its shape is not.
+
+    Parameters
+    ----------
+    values : float array, shape (n,)
+        The eigenvalues.
+    response : list of float
+        g at equally spaced points from -1 to 1.
+    """
+    g = np.interp(values, np.linspace(-1, 1, len(response)), response)
+    return float(g.mean() / max(np.abs(g).max(), 1e-12))
+
+
+def baseline_settings(classifier: GPatcherClassifier) -> Settings:
+    """Return the settings of a baseline beside a fitted classifier: its features, widths and training."""
+    settings = classifier.settings()
+    model = {"hidden": classifier.model.hidden, "dropout": classifier.model.dropout}
+    return {"features": settings["features"], "model": model, "train": {**settings["train"], "batch_size": None}}

@@ -1,62 +1,243 @@
-"""Configurations that ship with the package: the paper's plain reading, and what validation chose per data set."""
+"""Settings of a run: one resolver and one shipped file, read by ``fit``, ``bench`` and ``tune`` alike.
+
+Settings are nested dictionaries with the sections patches, features, model and train (`gpatcher.estimator.settings`); a
+baseline has no patches, and its own hyper-parameters under model. ``settings.json`` holds, for each data set and model,
+what ``gpatcher tune`` chose on validation data.
+"""
 
 from __future__ import annotations
 
+import copy
 import json
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from functools import cache
 from importlib.resources import files
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 from gpatcher.errors import InputError
+from gpatcher.estimator.settings import CONFIGS, Settings, make_config, to_parts, to_settings
+from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.model.inputs import FeatureConfig
+from gpatcher.patches.extract import EXTRACTORS, extractor_parameters, make_extractor
+from gpatcher.training.loop import TrainConfig
 
-MODELS = {"gpatcher": "heterophily-aware", "fast": "ppr"}  # the extractor that each name stands for
+Shipped = dict[str, dict[str, dict[str, Any]]]  # data set → model → {"settings", "trials", "val", ...}
 
+PATCHERS = {"gpatcher": "heterophily-aware", "fast": "ppr"}  # the extractor that each name stands for
 
 # NOTE[DIFF] rows are scaled by their scores here too: without it no gradient would reach the filter.
-PAPER: dict[str, Any] = {
-    "patch_size": 32,
-    "filters": 10,
-    "c": 0.5,
-    "hidden": 64,
-    "mixer_hidden": None,
-    "layers": 2,
-    "dropout": 0.5,
-    "input_dropout": 0.0,
-    "skip": False,
-    "paths": ("mixer",),
-    "head_layers": 2,
-    "normalise": "standard",
-    "lr": 0.005,
-    "weight_decay": 5e-4,
-    "epochs": 500,
-    "patience": 50,
-    "stop": "loss",
+PAPER: Settings = {
+    "patches": {"size": 32, "K": 10, "c": 0.5},
+    "features": {"normalise": "standard"},
+    "model": {
+        "hidden": 64,
+        "mixer_hidden": None,
+        "layers": 2,
+        "dropout": 0.5,
+        "input_dropout": 0.0,
+        "skip": False,
+        "readout": ["mixer"],
+        "head_layers": 2,
+    },
+    "train": {"lr": 0.005, "weight_decay": 5e-4, "epochs": 500, "patience": 50, "monitor": "loss"},
+}
+# the paper's protocol for every baseline; its own hyper-parameters keep their paper's values
+PROTOCOL: Settings = {
+    "features": {"normalise": "none"},
+    "model": {"hidden": 64, "dropout": 0.5},
+    "train": {"lr": 0.005, "weight_decay": 5e-4, "epochs": 500, "patience": 50, "monitor": "loss"},
 }
 
 
-def shipped() -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the presets found by validation: data set → model → parameters."""
-    found: dict[str, dict[str, dict[str, Any]]] = json.loads((files("gpatcher") / "presets.json").read_text())
-    return found
+@cache
+def shipped_settings() -> Shipped:
+    """Return what ships with the package; not to be changed."""
+    shipped: Shipped = json.loads((files("gpatcher.runs") / "settings.json").read_text())
+    return shipped
 
 
-def parameters(model: str, dataset: str, preset: str | None = None) -> dict[str, Any]:
-    """Return the parameters of the estimator for a model on a data set.
+def read_settings(path: Path) -> Shipped:
+    """Read settings that ``gpatcher tune`` wrote: the file, or the folder with its ``best.json``."""
+    path = path / "best.json" if path.is_dir() else path
+    try:
+        chosen: Shipped = json.loads(path.read_text())
+        for models in chosen.values():
+            for entry in models.values():
+                dict(entry["settings"]), int(entry["trials"])
+    except OSError:
+        raise InputError(f"{path} does not exist; 'gpatcher tune' writes a file best.json") from None
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise InputError(f"{path} does not hold settings ({error}); 'gpatcher tune' writes such a file") from None
+    return chosen
+
+
+def resolve_settings(
+    model: str,
+    dataset: str = "",
+    preset: str | None = None,
+    *,
+    shipped: Shipped | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> tuple[Settings, int | None]:
+    """Return the settings of a model on a data set, and the trials that they are the best of (None: not tuned).
 
     Parameters
     ----------
-    model : gpatcher or fast
-    dataset : the key of a named data set, or anything else
-    preset : ``paper``, ``default``, the name of a data set, or None for that of ``dataset`` where there is one
+    model : str
+        ``gpatcher``, ``fast`` or the name of a baseline.
+    dataset : str
+        Key of a named data set, or anything else.
+    preset : str, optional
+        ``paper``, ``default`` or the name of a data set; by default that of ``dataset`` where it has settings.
+    shipped : dict, optional
+        Settings by data set and model; by default those of the package.
+    changes : mapping, optional
+        Values by dotted name, such as ``{"train.lr": 0.01}``, applied last.
     """
-    if model not in MODELS:
-        raise InputError(f"there is no model {model!r}; there are {', '.join(MODELS)}")
-    base: dict[str, Any] = {"extractor": MODELS[model]}
-    if preset == "paper":
-        return base | PAPER
-    if preset == "default":
-        return base
-    known = shipped()
-    if preset is not None and preset.lower() not in known:
-        raise InputError(f"there is no preset {preset!r}; there are paper, default, {', '.join(known)}")
-    chosen = known.get((preset or dataset).lower(), {}).get(model, {})
-    return base | {name: tuple(value) if name == "paths" else value for name, value in chosen.items()}
+    shipped = shipped_settings() if shipped is None else shipped
+    if preset not in (None, "paper", "default") and str(preset).lower() not in shipped:
+        raise InputError(f"unknown preset {preset!r}; choose paper, default or one of {', '.join(shipped)}")
+    chosen: dict[str, Any] = {}
+    if preset not in ("paper", "default"):
+        chosen = shipped.get((preset or dataset).lower(), {}).get(model, {})
+    trials = int(chosen["trials"]) if chosen else None
+    if model in PATCHERS:
+        own = PAPER if preset == "paper" else chosen.get("settings", {})
+        extractor = {"name": PATCHERS[model], **own.get("patches", {})}
+        settings = complete({**copy.deepcopy(own), "patches": extractor})
+    else:
+        settings = copy.deepcopy(PROTOCOL)
+        for section, values in chosen.get("settings", {}).items():
+            settings[section] = {**settings.get(section, {}), **values}
+    return apply_changes(settings, changes or {}), trials
+
+
+def complete(settings: Mapping[str, Any]) -> Settings:
+    """Return the settings of a patch model with all defaults filled in."""
+    parts = to_parts(settings)
+    features, model, train = (parts.get(name, CONFIGS[name]()) for name in ("features", "model", "train"))
+    return to_settings(parts["patches"], features, model, train)
+
+
+def apply_changes(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    """Return the settings with values replaced by dotted names.
+
+    Another ``patches.name`` keeps the parameters that both extractors have.
+
+    Examples
+    --------
+    >>> apply_changes({"train": {"lr": 0.1}}, {"train.lr": 0.01})
+    {'train': {'lr': 0.01}}
+    """
+    settings = copy.deepcopy(settings)
+    for name, value in sorted(changes.items(), key=lambda change: change[0] != "patches.name"):
+        section, dot, key = name.partition(".")
+        if section not in settings or not dot:
+            sections = ", ".join(settings)
+            raise InputError(f"unknown setting {name!r}; write section.name, the sections are {sections}")
+        if section == "patches":
+            settings["patches"] = _changed_source(settings["patches"], key, value)
+            continue
+        if section in CONFIGS and (section != "model" or "patches" in settings):
+            make_config(section, {key: _as_type(CONFIGS[section], name, value)})
+        settings[section][key] = value
+    return settings
+
+
+def _changed_source(source: Any, key: str, value: Any) -> dict[str, Any]:
+    if isinstance(source, list):
+        raise InputError(f"patches.{key} is ambiguous: the model has {len(source)} patch sources")
+    name = value if key == "name" else source["name"]
+    parameters = {k: v for k, v in source.items() if k != "name"}
+    if key != "name":
+        if key not in {field.name for field in fields(EXTRACTORS[name])}:
+            own = ", ".join(field.name for field in fields(EXTRACTORS[name]))
+            raise InputError(f"unknown setting patches.{key}: {name} has {own}")
+        parameters[key] = _as_type(EXTRACTORS[name], f"patches.{key}", value)
+    extractor = make_extractor(name, parameters)
+    return {"name": extractor.name, **extractor_parameters(extractor)}
+
+
+def parse_change(text: str) -> tuple[str, Any]:
+    """Return name and value of a change such as ``train.lr=0.01``; the value is JSON, else text.
+
+    Examples
+    --------
+    >>> parse_change("train.lr=0.01"), parse_change("features.normalise=l1")
+    (('train.lr', 0.01), ('features.normalise', 'l1'))
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise InputError(f"--set takes NAME=VALUE, such as train.lr=0.01, got {text!r}")
+    if name.strip() == "model.readout":
+        return name.strip(), [part.strip() for part in value.split(",")]
+    try:
+        return name.strip(), json.loads(value)
+    except ValueError:
+        return name.strip(), {"True": True, "False": False, "None": None}.get(value.strip(), value.strip())
+
+
+def _as_type(config: type[Any], name: str, value: Any) -> Any:
+    """Return the value of a setting, or an error where it has the wrong type."""
+    hint = get_type_hints(config).get(name.partition(".")[2])
+    allowed = tuple(get_args(hint) or (hint,)) if hint is not None else (object,)
+    if value is None and type(None) in allowed:
+        return value
+    if hint is None or isinstance(value, list | tuple):
+        return value
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    matches = {
+        bool: isinstance(value, bool),
+        int: is_number and float(value).is_integer(),
+        float: is_number,
+        str: isinstance(value, str),
+    }
+    if not any(matches.get(kind, False) for kind in allowed):
+        kinds = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
+        wanted = next((kinds[kind] for kind in allowed if kind in kinds), "a list")
+        raise InputError(f"{name} must be {wanted}, got {value!r}")
+    return value
+
+
+# ------------------------------------------------------------------------------------------------ descriptions
+
+
+def describe_settings(extractor: str) -> list[tuple[str, str, str]]:
+    """Return name, default and description of each setting of a patch model, for people."""
+    rows = [("patches.name", extractor, f"Extractor: {', '.join(EXTRACTORS)}.")]
+    sections: dict[str, type[Any]] = {"patches": EXTRACTORS[extractor]}
+    sections |= {"features": FeatureConfig, "model": ModelConfig, "train": TrainConfig}
+    for section, config in sections.items():
+        descriptions = parameter_docs(config)
+        for field in fields(config):
+            default = "" if field.default is MISSING else _shown(field.default)
+            rows.append((f"{section}.{field.name}", default, descriptions.get(field.name, "")))
+    return rows
+
+
+def _shown(value: Any) -> str:
+    return ",".join(value) if isinstance(value, tuple) else json.dumps(value)
+
+
+def parameter_docs(described: type[Any]) -> dict[str, str]:
+    """Return the description of each parameter from a numpydoc docstring."""
+    import inspect
+
+    docs: dict[str, str] = {}
+    names: list[str] = []
+    lines = iter(inspect.getdoc(described).splitlines())  # type: ignore[union-attr]
+    for line in lines:
+        if line == "Parameters":
+            next(lines)
+            break
+    for line in lines:
+        if line.startswith("    "):
+            for name in names:
+                docs[name] = f"{docs.get(name, '')} {line.strip()}".strip()
+        elif " : " in line:
+            names = [name.strip() for name in line.partition(" : ")[0].split(",")]
+        elif line.strip():
+            break
+    return docs

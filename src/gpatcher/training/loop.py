@@ -1,8 +1,7 @@
-"""The one training loop. It knows no model's name: anything that maps (features, nodes) to logits can be trained."""
+"""The one training loop: anything that maps (features, nodes) to logits can be trained with it."""
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.torch
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -22,11 +20,13 @@ from gpatcher.arrays import IntArray
 from gpatcher.errors import InputError
 from gpatcher.graph.split import Split
 from gpatcher.model.inputs import FeatureTable
-from gpatcher.scale.process_group import Team
+from gpatcher.scale.process_group import ProcessGroup
+from gpatcher.training.checkpoint import checkpoint_error, read_checkpoint, write_checkpoint
 from gpatcher.training.metrics import METRICS, measure
 
-STOPS = ("loss", *METRICS)
-_CHECKPOINT_SECONDS = 30  # long epochs are kept before `checkpoint_every` of them are done
+MONITORS = ("loss", *METRICS)
+Progress = Callable[[int, dict[str, float]], None]  # called with the epoch and its figures
+_CHECKPOINT_SECONDS = 30  # long epochs are saved before `checkpoint_every` of them are done
 
 
 @dataclass(frozen=True)
@@ -35,45 +35,55 @@ class TrainConfig:
 
     Parameters
     ----------
-    lr, weight_decay : of Adam
-    epochs, patience : at most so many epochs, and so many without a better validation result
-    stop : what is watched on the validation nodes, ``loss`` or a metric (where it is equal, the smaller loss)
-    batch_size : nodes in a step; None takes all at once
-    renew_every : epochs between two selections of a learnable extractor
-    filter_lr : factor on the learning rate of the filter's weights
-    class_weights : weigh classes by the inverse of their size
-    average : decay of a running mean of the weights, which is what is validated and kept; 0 for none
+    lr, weight_decay : float
+        Of Adam.
+    epochs : int
+        Largest number of epochs.
+    patience : int
+        Epochs without a better validation result after which training stops.
+    monitor : str
+        What is monitored on the validation nodes: ``loss`` or a metric (ties go to the smaller loss).
+    batch_size : int, optional
+        Nodes per step; None takes all at once.
+    reselect_every : int
+        Epochs between two selections of a learned extractor.
+    filter_lr : float
+        Factor on the learning rate of the filter's weights.
+    class_weights : bool
+        Whether to weigh classes by the inverse of their size.
+    ema_decay : float
+        Decay of an exponential moving average of the weights, which is what is validated and kept; 0 for none.
     """
 
     lr: float = 0.005
     weight_decay: float = 5e-4
     epochs: int = 500
     patience: int = 50
-    stop: str = "loss"
+    monitor: str = "loss"
     batch_size: int | None = None
-    renew_every: int = 10
+    reselect_every: int = 10
     filter_lr: float = 1.0
     class_weights: bool = False
-    average: float = 0.0
+    ema_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("lr", "epochs", "patience", "renew_every"):
+        for name in ("lr", "epochs", "patience", "reselect_every"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be above 0, got {getattr(self, name)}")
         for name in ("weight_decay", "filter_lr"):
             if not getattr(self, name) >= 0:
                 raise InputError(f"{name} must be at least 0, got {getattr(self, name)}")
-        if self.stop not in STOPS:
-            raise InputError(f"stop must be one of {', '.join(STOPS)}, got {self.stop!r}")
-        if not 0 <= self.average < 1:
-            raise InputError(f"average must lie in [0, 1), got {self.average}")
+        if self.monitor not in MONITORS:
+            raise InputError(f"monitor must be one of {', '.join(MONITORS)}, got {self.monitor!r}")
+        if not 0 <= self.ema_decay < 1:
+            raise InputError(f"ema_decay must lie in [0, 1), got {self.ema_decay}")
         if self.batch_size is not None and self.batch_size < 1:
             raise InputError(f"batch_size must be at least 1, got {self.batch_size}")
 
 
 @dataclass(frozen=True)
 class FitResult:
-    """What a training run gave; the model itself holds the best weights."""
+    """Figures of a training run; the model itself holds the best weights."""
 
     val_accuracy: float
     val_loss: float
@@ -90,20 +100,20 @@ def predict_logits(model: nn.Module, x: FeatureTable, nodes: IntArray, batch_siz
     model.eval()
     ids = torch.as_tensor(np.array(nodes)).to(x.device)
     parts = torch.split(ids, batch_size or max(1, len(ids)))
-    return torch.cat([model(x, ready) for ready in _read_ahead(model, x, parts)]).cpu()
+    return torch.cat([model(x, batch) for batch in _read_ahead(model, x, parts)]).cpu()
 
 
 def _read_ahead(model: Any, x: FeatureTable, parts: Sequence[Tensor]) -> Iterator[Any]:
-    """Yield what the model is to be called with for each part; the next is read while the present one is worked on."""
+    """Yield the argument of the model for each part; the next is read while the current one is in use."""
     if len(parts) < 2 or not getattr(model, "reads_ahead", False):
         yield from parts
         return
     with ThreadPoolExecutor(1) as reader:
-        coming = reader.submit(model.fetch, x, parts[0])
-        for following in parts[1:]:
-            ready, coming = coming.result(), reader.submit(model.fetch, x, following)
-            yield ready
-        yield coming.result()
+        pending = reader.submit(model.fetch, x, parts[0])
+        for part in parts[1:]:
+            batch, pending = pending.result(), reader.submit(model.fetch, x, part)
+            yield batch
+        yield pending.result()
 
 
 def fit(
@@ -114,7 +124,7 @@ def fit(
     config: TrainConfig | None = None,
     *,
     seed: int = 0,
-    progress: Callable[[int, dict[str, float]], None] | None = None,
+    progress: Progress | None = None,
     checkpoint: Path | None = None,
     checkpoint_every: int = 10,
 ) -> FitResult:
@@ -122,11 +132,26 @@ def fit(
 
     Parameters
     ----------
-    model : called as ``model(x, nodes)``; may have ``renew()``, called every `renew_every` epochs,
-        ``parameter_groups(lr, weight_decay, filter_lr)`` and ``extra_loss(x, nodes, target)``, added to its loss
-    y : classes of all nodes, shape (n,)
-    progress : called after each epoch with its number and its figures
-    checkpoint : a file to keep the state in; where it is there already, training goes on from it
+    model : nn.Module
+        Called as ``model(x, nodes)``. It may have ``reselect()``, called every `reselect_every` epochs,
+        ``parameter_groups(lr, weight_decay, filter_lr)`` and ``extra_loss(x, nodes, target)``, added to the loss.
+    x : FeatureTable
+    y : int array, shape (n,)
+        Classes of all nodes.
+    split : Split
+    config : TrainConfig, optional
+    seed : int
+        Of dropout and the order of batches.
+    progress : callable, optional
+        Called after each epoch with its number and its figures.
+    checkpoint : Path, optional
+        File for the state; where it exists, training continues from it.
+    checkpoint_every : int
+        Epochs between two checkpoints.
+
+    Returns
+    -------
+    FitResult
     """
     config = config or TrainConfig()
     run = train(
@@ -142,10 +167,10 @@ def fit(
     )
     model.load_state_dict(run.best)
     test = None
-    known = split.test[np.asarray(y)[split.test] >= 0]
-    if known.size:
-        logits = predict_logits(model, x, known, config.batch_size)
-        test = _accuracy(logits, run.y[torch.as_tensor(known)])
+    labelled = split.test[np.asarray(y)[split.test] >= 0]
+    if labelled.size:
+        logits = predict_logits(model, x, labelled, config.batch_size)
+        test = _accuracy(logits, run.y[torch.as_tensor(labelled)])
     best = run.history[run.best_epoch - 1]
     return FitResult(best["val_accuracy"], best["val_loss"], test, run.done, run.best_epoch, run.seconds, run.history)
 
@@ -158,31 +183,31 @@ def train(
     config: TrainConfig,
     *,
     seed: int = 0,
-    progress: Callable[[int, dict[str, float]], None] | None = None,
+    progress: Progress | None = None,
     checkpoint: Path | None = None,
     checkpoint_every: int = 10,
-    team: Team | None = None,
-) -> _Run:
-    """Train without a look at the test nodes; see `fit`.
+    group: ProcessGroup | None = None,
+) -> TrainingRun:
+    """Train without reading the test nodes; see `fit`.
 
-    In a team every member calls this with the same arguments; the first keeps the checkpoint for all. Whoever calls
-    `fit` with that checkpoint afterwards gets the result of the team.
+    In a process group every process calls this with the same arguments, and the first writes the checkpoint. A call of
+    `fit` with that checkpoint afterwards returns the result of the group.
     """
     if not (np.asarray(y)[split.val] >= 0).any():
-        raise InputError("the split has no validation nodes with a label; training needs them to know when to stop")
-    run = _Run(model, x, torch.as_tensor(np.array(y)), split, config, seed, team or Team())
+        raise InputError("the split has no validation nodes with a label; training needs them for early stopping")
+    run = TrainingRun(model, x, torch.as_tensor(np.array(y)), split, config, seed, group or ProcessGroup())
     if checkpoint is not None and checkpoint.exists():
         run.load(checkpoint)
-    run.check_team()
-    kept = time.perf_counter()
+    run.check_group()
+    saved = time.perf_counter()
     while not run.finished:
         figures = run.epoch()
         if progress is not None:
             progress(run.done, figures)
-        due = run.done % checkpoint_every == 0 or run.finished or time.perf_counter() - kept > _CHECKPOINT_SECONDS
-        if checkpoint is not None and run.team.rank == 0 and due:
+        due = run.done % checkpoint_every == 0 or run.finished or time.perf_counter() - saved > _CHECKPOINT_SECONDS
+        if checkpoint is not None and run.group.rank == 0 and due:
             run.save(checkpoint)
-            kept = time.perf_counter()
+            saved = time.perf_counter()
     return run
 
 
@@ -190,14 +215,21 @@ def _accuracy(logits: Tensor, y: Tensor) -> float:
     return float((logits.argmax(1) == y).double().mean())
 
 
-class _Run:
-    """The state of a training run: everything that a checkpoint must hold."""
+class TrainingRun:
+    """The state of a training run: everything that a checkpoint holds."""
 
     def __init__(
-        self, model: nn.Module, x: FeatureTable, y: Tensor, split: Split, config: TrainConfig, seed: int, team: Team
+        self,
+        model: nn.Module,
+        x: FeatureTable,
+        y: Tensor,
+        split: Split,
+        config: TrainConfig,
+        seed: int,
+        group: ProcessGroup,
     ) -> None:
-        self.model, self.x, self.y, self.config, self.seed, self.team = model, x, y, config, seed, team
-        self.identity = f"{split.hash} {seed} {asdict(config)}"  # what a checkpoint must belong to
+        self.model, self.x, self.y, self.config, self.seed, self.group = model, x, y, config, seed, group
+        self.identity = f"{split.hash} {seed} {asdict(config)}"
         self.train = torch.as_tensor(split.train.copy()).to(x.device)
         self.target = y.to(x.device)
         self.val = split.val[y.numpy()[split.val] >= 0]
@@ -213,7 +245,7 @@ class _Run:
         if config.class_weights:
             counts = torch.bincount(self.target[self.train], minlength=int(y.max()) + 1).float()
             self.weights = torch.where(counts > 0, counts.sum() / counts.clamp_min(1) / (counts > 0).sum(), 0.0)
-        self.mean = {name: p.detach().clone() for name, p in model.named_parameters()} if config.average else {}
+        self.mean = {name: p.detach().clone() for name, p in model.named_parameters()} if config.ema_decay else {}
         self.best: dict[str, Tensor] = {}
         self.best_epoch = 0
         self.best_key = (-math.inf, -math.inf)
@@ -230,28 +262,28 @@ class _Run:
 
     def epoch(self) -> dict[str, float]:
         started = time.perf_counter()
-        if self.done and self.done % self.config.renew_every == 0 and hasattr(self.model, "renew"):
-            self.model.renew()  # type: ignore[operator]
+        if self.done and self.done % self.config.reselect_every == 0 and hasattr(self.model, "reselect"):
+            self.model.reselect()  # type: ignore[operator]
         self.model.train()
-        if self.team.size > 1:
-            torch.manual_seed(self._number(1 + self.team.rank))  # dropout of its own, the same after a restart
+        if self.group.size > 1:
+            torch.manual_seed(self._number(1 + self.group.rank))  # own dropout, the same after a restart
         parts = torch.split(self._order(), self.config.batch_size or len(self.train))
-        shares = [self.team.share(part) for part in parts]
+        shares = [self.group.share(part) for part in parts]
         total = 0.0
-        for part, share, ready in zip(parts, shares, _read_ahead(self.model, self.x, shares), strict=True):
+        for part, share, batch in zip(parts, shares, _read_ahead(self.model, self.x, shares), strict=True):
             self.optimiser.zero_grad(set_to_none=True)
-            loss = F.cross_entropy(self.model(self.x, ready), self.target[share], weight=self.weights)
+            loss = F.cross_entropy(self.model(self.x, batch), self.target[share], weight=self.weights)
             if hasattr(self.model, "extra_loss"):
                 loss = loss + self.model.extra_loss(self.x, share, self.target[share])  # type: ignore[operator]
-            loss = loss * self._counts(share, part)
+            loss = loss * self._fraction(share, part)
             loss.backward()  # type: ignore[no-untyped-call]
-            self.team.add_gradients(self.model)
+            self.group.add_gradients(self.model)
             self.optimiser.step()
             total += float(loss.detach()) * len(part)
-        total = float(self.team.add(torch.tensor(total, dtype=torch.float64)))
+        total = float(self.group.add(torch.tensor(total, dtype=torch.float64)))
         self._average()
         with self._averaged():
-            logits = self.team.spread(
+            logits = self.group.spread(
                 self.val, lambda nodes: predict_logits(self.model, self.x, nodes, self.config.batch_size)
             )
             target = self.y[torch.as_tensor(self.val)]
@@ -259,59 +291,59 @@ class _Run:
             if not math.isfinite(total) or not math.isfinite(val_loss):
                 raise InputError(f"the loss is not finite after epoch {self.done + 1}; lower lr={self.config.lr}")
             key = (-val_loss, accuracy)
-            if self.config.stop != "loss":
-                watched = measure(self.config.stop, target.numpy(), logits.softmax(1).numpy())
-                if watched is None:
-                    raise InputError(f"stop={self.config.stop} needs two classes among the validation nodes; use loss")
-                key = (watched, -val_loss)
+            if self.config.monitor != "loss":
+                metric = measure(self.config.monitor, target.numpy(), logits.softmax(1).numpy())
+                if metric is None:
+                    raise InputError(f"monitor={self.config.monitor} needs two classes among the validation nodes")
+                key = (metric, -val_loss)
             figures = {"train_loss": total / len(self.train), "val_loss": val_loss, "val_accuracy": accuracy}
             self.history.append(figures)
             if key > self.best_key:
                 self.best_key, self.best_epoch = key, self.done
-                # a copy: the optimiser goes on writing into the weights themselves
+                # a copy: the optimiser keeps writing into the weights
                 self.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         self.seconds += time.perf_counter() - started
         return figures
 
     def _order(self) -> Tensor:
-        """Return the training nodes in the order of this epoch, which follows from the seed and its number alone."""
+        """Return the training nodes in the order of this epoch, a function of the seed and the epoch alone."""
         if (self.config.batch_size or len(self.train)) >= len(self.train):
             return self.train
-        drawn = torch.Generator().manual_seed(self._number(0))
-        return self.train[torch.randperm(len(self.train), generator=drawn).to(self.train.device)]
+        generator = torch.Generator().manual_seed(self._number(0))
+        return self.train[torch.randperm(len(self.train), generator=generator).to(self.train.device)]
 
     def _number(self, stream: int) -> int:
         """Return a seed for this epoch, another for each stream of random numbers."""
         return int(np.random.SeedSequence([self.seed, self.done, stream]).generate_state(1, np.uint64)[0] >> 1)
 
-    def _counts(self, share: Tensor, part: Tensor) -> float:
-        """Return what the mean over a share counts in the mean over its batch."""
-        if self.team.size == 1:
+    def _fraction(self, share: Tensor, part: Tensor) -> float:
+        """Return the weight of the mean over a share in the mean over its batch."""
+        if self.group.size == 1:
             return 1.0
         if share is part:
-            return 1 / self.team.size
+            return 1 / self.group.size
         if self.weights is None:
             return len(share) / len(part)
         return float(self.weights[self.target[share]].sum() / self.weights[self.target[part]].sum())
 
-    def check_team(self) -> None:
-        """Make sure that all members start from the same epoch and the same weights."""
-        if not self.team.agree(self.done):
+    def check_group(self) -> None:
+        """Check that all processes start from the same epoch, and give them the same weights."""
+        if not self.group.agree(self.done):
             raise InputError(
-                "the workers do not read the same checkpoint; put the output on a file system that all nodes share"
+                "the workers do not read the same checkpoint; put the output on a file system that all machines share"
             )
-        self.team.start_equal(self.model.state_dict().values())
+        self.group.start_equal(self.model.state_dict().values())
 
     @torch.no_grad()
     def _average(self) -> None:
-        # young means forget faster, so that the first weights do not linger
-        decay = min(self.config.average, (1 + self.done) / (10 + self.done))
+        # a young average forgets faster, so that the first weights do not linger; torch's AveragedModel does not
+        decay = min(self.config.ema_decay, (1 + self.done) / (10 + self.done))
         for name, p in self.model.named_parameters() if self.mean else ():
             self.mean[name].lerp_(p, 1 - decay)
 
     @contextmanager
     def _averaged(self) -> Iterator[None]:
-        """Put the running mean in the place of the weights for a while."""
+        """Replace the weights by their moving average within the block."""
         own = {name: p.detach().clone() for name, p in self.model.named_parameters()} if self.mean else {}
         self._put(self.mean)
         yield
@@ -322,50 +354,29 @@ class _Run:
         for name, p in self.model.named_parameters() if weights else ():
             p.copy_(weights[name])
 
-    # ---- checkpoints: tensors in safetensors, the rest as JSON in its metadata; no pickle
-
     def save(self, path: Path) -> None:
-        tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
-        tensors |= {f"best.{name}": value for name, value in self.best.items()}
-        tensors |= {f"mean.{name}": value for name, value in self.mean.items()}
-        for number, state in self.optimiser.state_dict()["state"].items():
-            tensors |= {f"optimiser.{number}.{name}": torch.as_tensor(value) for name, value in state.items()}
-        tensors["random"] = torch.get_rng_state()
-        rest = {
-            "identity": self.identity,
-            "history": self.history,
-            "best_epoch": self.best_epoch,
-            "best_key": self.best_key,
-            "seconds": self.seconds,
+        """Write a checkpoint."""
+        optimiser = {
+            f"{number}.{name}": torch.as_tensor(value)
+            for number, state in self.optimiser.state_dict()["state"].items()
+            for name, value in state.items()
         }
-        draft = path.with_name(f".{path.name}.partial")
-        tensors = {name: value.contiguous().clone() for name, value in tensors.items()}
-        safetensors.torch.save_file(tensors, draft, metadata={"run": json.dumps(rest)})
-        draft.replace(path)
+        groups = {"model": self.model.state_dict(), "best": self.best, "mean": self.mean, "optimiser": optimiser}
+        values = {name: getattr(self, name) for name in ("history", "best_epoch", "best_key", "seconds")}
+        write_checkpoint(path, self.identity, groups, values)
 
     def load(self, path: Path) -> None:
+        """Continue from a checkpoint."""
+        groups, values = read_checkpoint(path, self.identity, ("model", "best", "mean", "optimiser"))
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, value in groups["optimiser"].items():
+            number, _, key = name.partition(".")
+            state.setdefault(int(number), {})[key] = value
         try:
-            with safetensors.safe_open(path, framework="pt") as file:
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-                rest = json.loads(file.metadata()["run"])
-            if rest["identity"] != self.identity:
-                raise ValueError("another split, seed or configuration")
-            self.model.load_state_dict(_under(tensors, "model."))
-            self.best, self.mean = _under(tensors, "best."), _under(tensors, "mean.")
-            state: dict[int, dict[str, Tensor]] = {}
-            for name, value in _under(tensors, "optimiser.").items():
-                number, _, key = name.partition(".")
-                state.setdefault(int(number), {})[key] = value
+            self.model.load_state_dict(groups["model"])
+            self.best, self.mean = groups["best"], groups["mean"]
             self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": state})
-            torch.set_rng_state(tensors["random"])
-            self.history, self.best_epoch = rest["history"], rest["best_epoch"]
-            self.best_key, self.seconds = tuple(rest["best_key"]), rest["seconds"]
-        except (safetensors.SafetensorError, KeyError, TypeError, RuntimeError, ValueError) as error:
-            raise InputError(
-                f"the checkpoint {path} does not belong to this run or is damaged ({str(error).splitlines()[0]}); "
-                "delete it to start anew"
-            ) from None
-
-
-def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
+            self.history, self.best_epoch = values["history"], values["best_epoch"]
+            self.best_key, self.seconds = tuple(values["best_key"]), values["seconds"]
+        except (KeyError, TypeError, RuntimeError, ValueError) as error:
+            raise checkpoint_error(path, error) from None

@@ -17,7 +17,7 @@ from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
-from gpatcher.model.gpatcher import GPatcher
+from gpatcher.model.gpatcher import GPatcher, PatchView
 from gpatcher.model.inputs import FeatureTable
 
 TOLERANCE = 1e-3  # the remainder that is aimed at, as a share of the difference that is explained (at least 1 logit)
@@ -223,9 +223,10 @@ def attribute(model: GPatcher, x: FeatureTable, nodes: IntArray, average: Tensor
     device = x.device
     parts = []
     with torch.no_grad():
-        index, score = model.patches(torch.as_tensor(np.array(nodes)).to(device))
-        met, inverse = torch.unique(index.clamp_min(0), return_inverse=True)
-        rows = model.encode(x.take(met))
+        patches = [source(torch.as_tensor(np.array(nodes)).to(device)) for source in model.sources]
+        index, score = (torch.cat(tensors, 1) for tensors in zip(*patches, strict=True))
+        members, inverse = torch.unique(index.clamp_min(0), return_inverse=True)
+        rows = model.encode(x.take(members))
     width = max(1, _ELEMENTS // (_STEPS[0] * index.shape[1] * rows.shape[1]))
     for begin in range(0, len(index), width):
         part = slice(begin, begin + width)
@@ -234,11 +235,11 @@ def attribute(model: GPatcher, x: FeatureTable, nodes: IntArray, average: Tensor
 
 
 def _attribute(model: GPatcher, h: Tensor, index: Tensor, score: Tensor, average: Tensor) -> tuple[Tensor, ...]:
-    there = (index >= 0).to(score.dtype)
+    mask = (index >= 0).to(score.dtype)
     h = torch.where(index[..., None] >= 0, h, average)
     ends = torch.cat([h, average.expand_as(h)])
     with torch.no_grad():
-        logits, start = torch.split(_logits(model, ends, score.repeat(2, 1), there.repeat(2, 1)), len(h))
+        logits, start = torch.split(_logits(model, ends, score.repeat(2, 1), mask.repeat(2, 1)), len(h))
     if logits.shape[1] < 2:
         raise InputError("a model of one class has no runner-up to compare with; there is nothing to explain")
     best, second = logits.topk(2).indices.unbind(1)
@@ -258,7 +259,7 @@ def _attribute(model: GPatcher, h: Tensor, index: Tensor, score: Tensor, average
             way = way.flatten(0, 1).requires_grad_()
             classes = (t[some].repeat_interleave(steps) for t in (best, second))
             with torch.enable_grad():
-                z = _logits(model, way, *(t[some].repeat_interleave(steps, 0) for t in (score, there)))
+                z = _logits(model, way, *(t[some].repeat_interleave(steps, 0) for t in (score, mask)))
                 total = (difference(z, *classes).view(-1, steps) * weights).sum()
             (slope,) = torch.autograd.grad(total, way)
             found[some] = ((h[some] - average) * slope.view(-1, steps, *h.shape[1:]).sum(1)).sum(2)
@@ -273,10 +274,12 @@ def _legendre(steps: int) -> tuple[FloatArray, FloatArray]:
     return np.polynomial.legendre.leggauss(steps)
 
 
-def _logits(model: GPatcher, h: Tensor, score: Tensor, there: Tensor) -> Tensor:
-    """Return the logits of patches whose members are given one by one, shape (b, p, h)."""
-    places = torch.arange(h.shape[0] * h.shape[1], device=h.device).view(h.shape[:2])
-    return model.classify(h.flatten(0, 1), places, score, there)
+def _logits(model: GPatcher, h: Tensor, score: Tensor, mask: Tensor) -> Tensor:
+    """Return the logits of patches whose members are given one by one, shape (b, p, h) over all sources."""
+    rows = torch.arange(h.shape[0] * h.shape[1], device=h.device).view(h.shape[:2])
+    sizes = [source.size for source in model.sources]
+    views = zip(*(part.split(sizes, 1) for part in (rows, score, mask)), strict=True)
+    return model.classify(h.flatten(0, 1), [PatchView(*view) for view in views])
 
 
 def explain_nodes(

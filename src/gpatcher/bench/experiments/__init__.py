@@ -1,6 +1,6 @@
-"""One file for each table or figure; each holds a `gpatcher.bench.plan.Experiment` called ``PRESET``."""
+"""One file for each table or figure; each holds a `gpatcher.bench.plan.Experiment` called ``EXPERIMENT``."""
 
-# the order in which they are listed and reported; a file that is not named here comes after these
+# the order in which they are listed and reported; others come after these
 ORDER = (
     "table1",
     "induced",
@@ -10,7 +10,7 @@ ORDER = (
     "sensitivity",
     "response",
     "runtime",
-    "honest",
-    "dial",
+    "leak_free",
+    "csbm_sweep",
     "defaults",
 )

@@ -4,9 +4,9 @@ from gpatcher.bench.plan import Experiment, Row
 
 _NAMES = ("heterophily-aware", "polynomial", "shared", "heat", "bandpass", "ppr")
 
-PRESET = Experiment(
+EXPERIMENT = Experiment(
     title="Alternative extractors",
-    about="GPatcher with its settings for the data set and another way to choose patches.",
+    description="GPatcher with its settings for the data set and another extractor.",
     datasets=("cora", "chameleon"),
-    rows={name: Row("gpatcher", {"extractor": name}) for name in _NAMES},
+    rows={name: Row("gpatcher", {"patches.name": name}) for name in _NAMES},
 )

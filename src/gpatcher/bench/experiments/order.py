@@ -2,13 +2,13 @@
 
 from gpatcher.bench.plan import Experiment, Row
 
-PRESET = Experiment(
+EXPERIMENT = Experiment(
     title="Patch order: ranked or shuffled",
-    about="The paper's plain reading, in which the mixer alone reaches the classifier and so the order can count; "
-    "shuffled: the places after the node itself are permuted once per node, at random.",
+    description="The paper's plain reading, in which the mixer alone reaches the classifier, so that the order can "
+    "matter. Shuffled: the positions after the node itself are permuted at random, once per node.",
     datasets=("cora", "citeseer", "squirrel", "chameleon"),
     rows={
-        "ranked": Row("gpatcher", base="paper"),
-        "shuffled": Row("gpatcher", {"patch_order": "shuffled"}, base="paper"),
+        "ranked": Row("gpatcher", preset="paper"),
+        "shuffled": Row("gpatcher", preset="paper", ablation={"shuffle_patches": True}),
     },
 )

@@ -2,9 +2,9 @@
 
 from gpatcher.bench.plan import PAPER_DATASETS, Experiment, Row
 
-PRESET = Experiment(
+EXPERIMENT = Experiment(
     title="Mean frequency response against heterophily",
-    about="The mean of g(λ) over the eigenvalues of the graph, g scaled to a largest size of 1 there, after training.",
+    description="The mean of g(λ) over the eigenvalues of the graph after training, g scaled to a largest magnitude of 1.",
     datasets=PAPER_DATASETS,
     rows={"gpatcher": Row("gpatcher")},
     splits="0,1,2",

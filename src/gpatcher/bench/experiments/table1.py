@@ -2,10 +2,10 @@
 
 from gpatcher.bench.plan import PAPER_DATASETS, TITLES, Experiment, Row
 
-PRESET = Experiment(
+EXPERIMENT = Experiment(
     title="Table 1: all models on the nine data sets",
-    about="Test accuracy under the paper's protocol: the public split or the ten geom-gcn splits, early stopping on "
-    "the validation loss.",
+    description="Test accuracy under the paper's protocol: the public split or the ten geom-gcn splits, early stopping "
+    "on the validation loss.",
     datasets=PAPER_DATASETS,
     rows={name: Row(name) for name in TITLES},
 )

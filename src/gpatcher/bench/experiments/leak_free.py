@@ -1,0 +1,11 @@
+"""Beyond the paper: data sets without duplicates between train and test, every model tuned alike."""
+
+from gpatcher.bench.plan import TITLES, Experiment, Row
+
+EXPERIMENT = Experiment(
+    title="Data sets without leaks",
+    description="Chameleon and Squirrel without their duplicate nodes (accuracy), Minesweeper and Tolokers (ROC-AUC), "
+    "with settings from 'gpatcher tune leak_free': every model has the same number of trials.",
+    datasets=("chameleon-filtered", "squirrel-filtered", "minesweeper", "tolokers"),
+    rows={name: Row(name) for name in TITLES},
+)

@@ -1,0 +1,315 @@
+"""The command `fit`: train, score and save."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpatcher.cli.console import console, stoppable, warnings_as_notes
+from gpatcher.cli.sources import Root, load_source, load_source_tables, takes_graph
+from gpatcher.errors import InputError, counted
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gpatcher.graph.graph import Graph
+    from gpatcher.runs.records import Record
+    from gpatcher.scale.executors import RayEngine
+    from gpatcher.tables.load import Tables
+
+MODEL, SPLIT, OUTPUT, CLUSTER = "Model", "Split", "Output", "Size and cluster"
+
+
+def _option(*names: str, panel: str, metavar: str | None = None, help: str, **more: Any) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help, rich_help_panel=panel, **more)
+
+
+@takes_graph
+def fit(
+    source: dict[str, Any],
+    model: Annotated[
+        str, _option(panel=MODEL, metavar="NAME", help="gpatcher (learned filter) or fast (personalised PageRank).")
+    ] = "gpatcher",
+    preset: Annotated[
+        str | None,
+        _option(panel=MODEL, metavar="NAME", help="paper, default or a data set. Default: that of SOURCE, if any."),
+    ] = None,
+    extractor: Annotated[
+        str | None,
+        _option(
+            panel=MODEL,
+            metavar="NAME",
+            help="heterophily-aware, polynomial, shared, heat, bandpass, ppr, or auto: by size and validation loss.",
+        ),
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        _option(
+            "--set",
+            panel=MODEL,
+            metavar="NAME=VALUE",
+            help="Another setting, e.g. train.lr=0.01; may be repeated. 'gpatcher settings' lists them.",
+        ),
+    ] = None,
+    splits: Annotated[
+        str | None,
+        _option(
+            panel=SPLIT,
+            metavar="SPLITS",
+            help="'all' (every split, or ten seeds where there is one), or numbers like 0,1. Default: 0, or all folds.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int, _option(panel=SPLIT, metavar="N", help="Seed of the first run; each further run takes the next.")
+    ] = 0,
+    split_column: Annotated[
+        str | None,
+        _option(
+            panel=SPLIT,
+            metavar="COLUMN",
+            help="Column of --nodes with train, validation or test. Default: a stratified split.",
+        ),
+    ] = None,
+    time: Annotated[
+        str | None,
+        _option(
+            panel=SPLIT, metavar="COLUMN", help="Column of --nodes with a time: train before validation before test."
+        ),
+    ] = None,
+    group: Annotated[
+        str | None, _option(panel=SPLIT, metavar="COLUMN", help="Column of --nodes whose values stay in one part.")
+    ] = None,
+    folds: Annotated[
+        int | None, _option(panel=SPLIT, metavar="N", help="Cross-validation on --nodes with N folds.")
+    ] = None,
+    on_rare_class: Annotated[
+        str,
+        _option(
+            panel=SPLIT,
+            metavar="POLICY",
+            help="Classes with one labelled node: error, keep (for training) or unlabel.",
+            hidden=True,
+        ),
+    ] = "error",
+    out: Annotated[
+        Path, _option(panel=OUTPUT, metavar="FOLDER", help="Folder for the records, the model and the page.")
+    ] = Path("run"),
+    resume: Annotated[
+        bool, _option("--resume", panel=OUTPUT, help="Skip finished runs and continue an interrupted one.")
+    ] = False,
+    compare: Annotated[bool, _option(panel=OUTPUT, help="Train MLP and GCN on the same split, for the page.")] = True,
+    patches: Annotated[
+        Path | None,
+        _option(panel=CLUSTER, metavar="FOLDER", help="The table that 'gpatcher patches' wrote, to train from."),
+    ] = None,
+    memory: Annotated[
+        float | None,
+        _option(
+            panel=CLUSTER,
+            metavar="GIB",
+            help="GiB that a run with fixed patches may take, which sets the batch size; for learned filters, GiB that "
+            "eigenvectors may take. Pages of files on disk do not count.",
+        ),
+    ] = None,
+    device: Annotated[str, _option(panel=CLUSTER, metavar="DEVICE", help="cpu, cuda, ...")] = "cpu",
+    engine: Annotated[
+        str, _option(panel=CLUSTER, metavar="NAME", help="local, or ray to train on a cluster from --patches.")
+    ] = "local",
+    ray_address: Annotated[
+        str | None,
+        _option(panel=CLUSTER, metavar="HOST:PORT", help="A running Ray cluster, or auto. Default: a local one."),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        _option(panel=CLUSTER, metavar="N", help="Processes on the cluster. Default: one per CPU, up to 8.", min=1),
+    ] = None,
+    root: Root = None,
+) -> None:
+    """Train, score and save: records.jsonl, a model and a page that shows how far to trust it."""
+    cluster = _cluster(engine, ray_address, workers, patches)
+    settings = _settings(model, source, preset, extractor, changes or [], patches)
+    ways: dict[str, Any] = {"split_column": split_column, "time": time, "group": group, "folds": folds}
+    screen = console()
+    graph, before_saving = _load(source, ways, on_rare_class, seed, settings, out, root, screen)
+
+    from gpatcher.report.run import write_run_page
+    from gpatcher.runs.evaluation import read_evaluation
+    from gpatcher.runs.fit import FitOptions, fit_splits
+
+    options = FitOptions(
+        splits=splits or ("all" if folds else "0"),
+        seed=seed,
+        device=device,
+        memory=None if memory is None else int(memory * 2**30),
+        source=source,
+        patch_table=patches,
+        engine=cluster,
+        workers=workers,
+        resume=resume,
+        compare=compare,
+    )
+    with warnings_as_notes(), stoppable("the same command with --resume continues"), _Bar(screen) as bar:
+        records = fit_splits(graph, model, settings, out, options, progress=bar.progress, before_saving=before_saving)
+        bar.progress.stage("writing the page")
+        write_run_page(read_evaluation(out), out / "report.html")
+    _print_summary(screen, model, graph, records, out)
+
+
+def _cluster(engine: str, address: str | None, workers: int | None, patches: Path | None) -> RayEngine | None:
+    """Return the cluster to train on, None for this machine; options that do not go together are refused."""
+    if engine == "local" and address is None:
+        if workers is not None:
+            raise InputError(f"--workers {workers} is for a cluster; pass --engine ray too")
+        return None
+    from gpatcher.scale.executors import RayEngine, make_engine
+
+    chosen = make_engine(engine, None, address)
+    if patches is None:
+        raise InputError(
+            "--engine ray trains from a patch table; make one with 'gpatcher patches' and pass it with --patches"
+        )
+    return chosen if isinstance(chosen, RayEngine) else None
+
+
+def _settings(
+    model: str,
+    source: dict[str, Any],
+    preset: str | None,
+    extractor: str | None,
+    changes: list[str],
+    patches: Path | None,
+) -> dict[str, Any]:
+    from gpatcher.runs.settings import PATCHERS, parse_change, resolve_settings
+
+    if model not in PATCHERS:
+        raise InputError(
+            f"'gpatcher fit' trains {' or '.join(PATCHERS)}, got {model!r}; 'gpatcher bench' has the others"
+        )
+    parsed = dict(parse_change(text) for text in changes)
+    if extractor is not None:
+        parsed["patches.name"] = extractor
+    if patches is not None:
+        from gpatcher.patches.store import PatchTable
+
+        table = PatchTable.open(patches).extractor
+        made = {"patches.name": table.name}
+        made |= {f"patches.{name}": getattr(table, name) for name in ("size", "c", "eps", "self_loops")}
+        for name, value in made.items():
+            asked = parsed.get(name, PATCHERS[model] if name == "patches.name" else value)
+            if asked != value:
+                option = "--model fast" if name == "patches.name" else f"--set {name}={value}"
+                raise InputError(f"the patch table in {patches} has {name}={value}, not {asked}; pass {option}")
+        parsed |= made
+    return resolve_settings(model, source.get("name", ""), preset, changes=parsed)[0]
+
+
+def _load(
+    source: dict[str, Any],
+    ways: dict[str, Any],
+    on_rare_class: str,
+    seed: int,
+    settings: dict[str, Any],
+    out: Path,
+    root: Path | None,
+    screen: Console,
+) -> tuple[Graph, Callable[[], None] | None]:
+    """Return the graph, and what writes its tables into the run's folder."""
+    if "name" in source:
+        passed = [f"--{way.replace('_', '-')}" for way, value in ways.items() if value is not None]
+        passed += ["--on-rare-class"] if on_rare_class != "error" else []
+        if passed:
+            raise InputError(f"{', '.join(passed)} split the nodes of a table; {source['name']!r} has its own splits")
+        return load_source(source, root), None
+    source |= ways | {"on_rare_class": on_rare_class}
+    tables = load_source_tables(source, seed)
+    if tables.graph.x is None and not settings["features"]["adjacency_features"]:
+        from gpatcher.model.inputs import with_structure_features
+
+        tables = replace(tables, graph=with_structure_features(tables.graph))
+    for line in _describe_tables(tables):
+        screen.print(line, soft_wrap=True)
+    from gpatcher.estimator.tables import keep_tables
+
+    return tables.graph, partial(keep_tables, tables, out)
+
+
+def _describe_tables(tables: Tables) -> Iterator[str]:
+    """Say what was read and how it is used."""
+    graph, encoder = tables.graph, tables.encoder
+    labelled = int((graph.labels() >= 0).sum())
+    yield (
+        f"Read {counted(graph.n, 'node')} and {counted(tables.counts.edge_rows, 'edge')}; "
+        f"{labelled:,} {'has' if labelled == 1 else 'have'} a label."
+    )
+    if encoder is None:
+        yield "The nodes have no feature columns: features of the structure are used instead."
+    else:
+        kinds = Counter(encoder.columns.values())
+        columns = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        yield f"Columns: {columns}; {counted(encoder.width, 'feature')}."
+    sizes = " / ".join(f"{size:,}" for size in graph.splits[0].sizes)
+    several = f"{len(graph.splits)} splits, the first: " if len(graph.splits) > 1 else ""
+    yield f"Split: {several}{sizes} nodes for train / validation / test, saved in split.parquet."
+
+
+class _Bar:
+    """A progress bar over the stages of a fit."""
+
+    def __init__(self, screen: Console) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        from gpatcher.runs.fit import FitProgress
+
+        figures = TextColumn("{task.fields[figures]}")
+        columns = (TextColumn("{task.description}"), BarColumn(), figures, TimeElapsedColumn())
+        self.bar = Progress(*columns, console=screen, transient=True)
+        bar, task = self.bar, self.bar.add_task("extracting patches", total=None, figures="")
+
+        class Shown(FitProgress):
+            def extracted(self, done: int, total: int) -> None:
+                bar.update(task, total=total, completed=done)
+
+            def epoch(self, run: int, runs: int, epoch: int, epochs: int, figures: dict[str, float]) -> None:
+                text = f"validation loss {figures['val_loss']:.3f}, accuracy {figures['val_accuracy']:.1%}"
+                bar.update(task, description=f"run {run} of {runs}", total=epochs, completed=epoch, figures=text)
+
+            def stage(self, description: str) -> None:
+                bar.update(task, description=description, total=None, figures="")
+
+        self.progress = Shown()
+
+    def __enter__(self) -> _Bar:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+
+def _print_summary(screen: Console, model: str, graph: Graph, records: list[Record], out: Path) -> None:
+    from rich.table import Table
+
+    from gpatcher.runs.records import summarise
+
+    table = Table("split", "seed", "validation", "test", "epochs", "seconds", title=f"{model} on {graph.name}")
+    for record in records:
+        test = "no labels" if record["test_accuracy"] is None else f"{100 * record['test_accuracy']:.1f}"
+        figures = (f"{100 * record['val_accuracy']:.1f}", test, str(record["epochs"]), f"{record['seconds']:.1f}")
+        table.add_row(str(record["split"]), str(record["seed"]), *figures)
+    screen.print(table)
+    scored = [record["test_accuracy"] for record in records if record["test_accuracy"] is not None]
+    if scored:
+        screen.print(f"Test accuracy: {summarise(scored)}", style="bold")
+    peak = max(record["peak_rss_mb"] for record in records)
+    sizes = {record["batch_size"] for record in records} - {None}
+    batches = f" with batches of {', '.join(counted(size, 'node') for size in sizes)}" if sizes else ""
+    screen.print(f"Peak memory: {peak / 1024:.2f} GiB{batches}", soft_wrap=True)
+    screen.print(f"Records, model and page: {out}/records.jsonl, model.safetensors, report.html", soft_wrap=True)
+    if graph.node_ids is not None:
+        screen.print(f"Predictions for {counted(graph.n, 'node')}: {out}/predictions.parquet", soft_wrap=True)

@@ -1,0 +1,166 @@
+"""What is made once per graph and shared by all runs on it: features, and patches or products of pairs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from gpatcher.errors import InputError
+from gpatcher.graph.graph import Graph
+from gpatcher.graph.unseen import UnseenNodes
+from gpatcher.model.gpatcher import GPatcher, ModelConfig
+from gpatcher.model.inputs import FeatureConfig, FeatureTable, node_features, unseen_features
+from gpatcher.patches.base import Extractor, Progress
+from gpatcher.patches.extract import make_extractor
+from gpatcher.patches.store import PatchTable
+
+Patching = Extractor | str | Sequence[Extractor]  # what a classifier may be given
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A graph made ready for training.
+
+    Parameters
+    ----------
+    graph : Graph
+    extractors : tuple of Extractor
+        One per patch source.
+    features : FeatureConfig
+    x : FeatureTable
+    data : tuple
+        What each extractor prepared.
+    seconds : float
+        Time that the extractors took.
+    """
+
+    graph: Graph
+    extractors: tuple[Extractor, ...]
+    features: FeatureConfig
+    x: FeatureTable
+    data: tuple[Any, ...]
+    seconds: float
+
+    @property
+    def from_disk(self) -> bool:
+        """Whether patches are read from a table on disk."""
+        return any(isinstance(data, PatchTable) for data in self.data)
+
+    @property
+    def table(self) -> Path | None:
+        """Folder of the patch table, if there is one."""
+        return next((data.folder for data in self.data if isinstance(data, PatchTable)), None)
+
+    def fits(self, graph: Graph, extractors: tuple[Extractor, ...], features: FeatureConfig, device: str) -> bool:
+        """Return whether this is what these arguments ask for."""
+        parts = ("indptr", "indices", "weights", "x")
+        same = all(getattr(self.graph, part) is getattr(graph, part) for part in parts)
+        wanted = (extractors, features, torch.device(device))
+        return same and wanted == (self.extractors, self.features, self.x.device)
+
+    def build(self, classes: int, config: ModelConfig) -> GPatcher:
+        """Return the model before training."""
+        pairs = zip(self.extractors, self.data, strict=True)
+        sources = [extractor.source(data) for extractor, data in pairs]
+        return GPatcher(sources, self.x.shape[1], classes, config).to(self.x.device)
+
+
+def as_extractors(patches: Patching) -> tuple[Extractor, ...]:
+    """Return the extractors that a classifier was given, one per patch source."""
+    if isinstance(patches, str):
+        return (make_extractor(patches),)
+    extractors = (patches,) if isinstance(patches, Extractor) else tuple(patches)
+    wrong = [extractor for extractor in extractors if not isinstance(extractor, Extractor)]
+    if wrong or not extractors:
+        shown = repr(wrong[0]) if wrong else "none"
+        raise InputError(f"patches must be extractors such as PPR(size=16), or the name of one, got {shown}")
+    return extractors
+
+
+def resolve(extractors: tuple[Extractor, ...], graph: Graph, memory: int | None) -> list[tuple[Extractor, ...]]:
+    """Return the sources to train with on this graph; several where an extractor stands for a choice."""
+    options = [extractor.resolve(graph, memory) for extractor in extractors]
+    if len(options) == 1:
+        return [(option,) for option in options[0]]
+    if any(len(option) > 1 for option in options):
+        raise InputError("'auto' chooses between extractors; it cannot be one of several patch sources")
+    return [tuple(option[0] for option in options)]
+
+
+def prepare(
+    graph: Graph,
+    extractors: tuple[Extractor, ...],
+    features: FeatureConfig,
+    *,
+    device: str = "cpu",
+    memory: int | None = None,
+    progress: Progress | None = None,
+) -> Prepared:
+    """Make what does not depend on a split.
+
+    Parameters
+    ----------
+    graph : Graph
+    extractors : tuple of Extractor
+        Resolved, one per patch source.
+    features : FeatureConfig
+    device : str
+    memory : int, optional
+        Bytes that eigenvectors may take.
+    progress : callable, optional
+        Called with steps done and steps in all, where no eigenvectors are needed.
+    """
+    x = node_features(graph, features, check_device(device))
+    started = time.perf_counter()
+    data = tuple(extractor.prepare(graph, memory=memory, progress=progress) for extractor in extractors)
+    return Prepared(graph, extractors, features, x, data, time.perf_counter() - started)
+
+
+def prepare_table(
+    graph: Graph,
+    table: PatchTable | str | Path,
+    extractors: tuple[Extractor, ...],
+    features: FeatureConfig,
+    device: str = "cpu",
+) -> Prepared:
+    """Read patches from a table instead of making any; it must be one of this graph, made by this extractor."""
+    opened = PatchTable.open(table.folder if isinstance(table, PatchTable) else table, graph)
+    if extractors != (opened.extractor,):
+        raise InputError(
+            f"the patch table in {opened.folder} was made with {opened.extractor}, this classifier has "
+            f"{', '.join(map(str, extractors))}; pass the table's: GPatcherClassifier(patches=table.extractor, ...)"
+        )
+    x = node_features(graph, features, check_device(device))
+    return Prepared(graph, extractors, features, x, (opened,), 0.0)
+
+
+def prepare_unseen(
+    unseen: UnseenNodes,
+    extractors: tuple[Extractor, ...],
+    features: FeatureConfig,
+    *,
+    device: str = "cpu",
+    memory: int | None = None,
+) -> Prepared:
+    """Make what `prepare` gives for unseen nodes alone, over the nodes in their patches."""
+    data = [extractor.prepare_unseen(unseen, memory=memory) for extractor in extractors]
+    nodes = np.unique(np.concatenate([part.members() for part in data]))
+    x = unseen_features(unseen, nodes, features, check_device(device))
+    relabelled = tuple(part.relabel(nodes) for part in data)
+    return Prepared(unseen.graph, extractors, features, x, relabelled, 0.0)
+
+
+def check_device(device: str) -> torch.device:
+    """Return the device, or an error where it cannot be used."""
+    try:
+        checked = torch.device(device)
+        torch.empty(0, device=checked)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"the device {device!r} cannot be used: {str(error).splitlines()[0]}") from None
+    return checked

@@ -1,0 +1,69 @@
+"""Settings: the parts of a classifier as plain nested dictionaries, for files, records and the command line.
+
+``{"patches": {"name": "ppr", "size": 16, ...}, "features": {...}, "model": {...}, "train": {...}}``; ``patches`` is a
+list where a model has several patch sources.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+from gpatcher.errors import InputError
+from gpatcher.estimator.prepare import Patching, as_extractors
+from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.model.inputs import FeatureConfig
+from gpatcher.patches.base import Extractor
+from gpatcher.patches.extract import extractor_parameters, make_extractor
+from gpatcher.training.loop import TrainConfig
+
+Settings = dict[str, Any]
+CONFIGS: dict[str, type[Any]] = {"features": FeatureConfig, "model": ModelConfig, "train": TrainConfig}
+
+
+def to_settings(patches: Patching, features: FeatureConfig, model: ModelConfig, train: TrainConfig) -> Settings:
+    """Return the settings of these parts, defaults included."""
+    sources = [{"name": extractor.name, **extractor_parameters(extractor)} for extractor in as_extractors(patches)]
+    parts = {"features": asdict(features), "model": asdict(model), "train": asdict(train)}
+    parts["model"]["readout"] = list(model.readout)
+    return {"patches": sources[0] if len(sources) == 1 else sources, **parts}
+
+
+def to_parts(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a classifier, as its keyword arguments, from settings; what is not given has its default.
+
+    Examples
+    --------
+    >>> to_parts({"patches": {"name": "ppr", "size": 8}, "train": {"lr": 0.01}})["patches"]
+    PPR(size=8, c=0.5, eps=1e-05, self_loops=False)
+    """
+    unknown = [section for section in settings if section not in ("patches", *CONFIGS)]
+    if unknown:
+        raise InputError(f"settings have no section {unknown[0]!r}; the sections are patches, {', '.join(CONFIGS)}")
+    parts: dict[str, Any] = {
+        section: make_config(section, settings.get(section, {})) for section in CONFIGS if section in settings
+    }
+    if "patches" in settings:
+        given = settings["patches"]
+        sources = [_make_source(source) for source in (given if isinstance(given, list | tuple) else [given])]
+        parts["patches"] = sources[0] if len(sources) == 1 else tuple(sources)
+    return parts
+
+
+def _make_source(source: Mapping[str, Any]) -> Extractor:
+    if not isinstance(source, Mapping) or "name" not in source:
+        raise InputError(f"a patch source needs a name, such as ppr, got {source!r}")
+    return make_extractor(source["name"], {key: value for key, value in source.items() if key != "name"})
+
+
+def make_config(section: str, values: Mapping[str, Any]) -> Any:
+    """Return the configuration of a section; an unknown name is an error that names the closest one."""
+    names = [part.name for part in fields(CONFIGS[section])]
+    for name in values:
+        if name not in names:
+            close = difflib.get_close_matches(name, names)
+            hint = f"did you mean {section}.{close[0]}?" if close else f"{section} has {', '.join(names)}"
+            raise InputError(f"unknown setting {section}.{name}; {hint}")
+    return CONFIGS[section](**values)

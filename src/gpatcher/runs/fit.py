@@ -1,0 +1,225 @@
+"""What ``gpatcher fit`` does: one run per split, a record for each, the best model with its predictions and evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpatcher.errors import InputError
+from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.graph.graph import Graph
+from gpatcher.graph.split import plan_runs
+from gpatcher.io import make_folder
+from gpatcher.runs.evaluation import (
+    EVALUATION,
+    BaselineResult,
+    evaluate,
+    evaluated_nodes,
+    is_large,
+    write_evaluation,
+)
+from gpatcher.runs.predict import write_predictions
+from gpatcher.runs.records import Record, append_record, read_records, settings_hash
+from gpatcher.runs.run import Cache, Job, Run, baseline_settings, run_job
+from gpatcher.scale.executors import RayEngine
+
+RECORDS, PREDICTIONS = "records.jsonl", "predictions.parquet"
+BASELINES = {"mlp": "MLP", "gcn": "GCN"}  # trained beside the kept model, for its page
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """How the runs of ``gpatcher fit`` are made.
+
+    Parameters
+    ----------
+    splits : str
+        ``all``, or numbers such as ``0,1``.
+    seed : int
+        Of the first run; each further run takes the next.
+    device, memory
+        See `GPatcherClassifier`.
+    source : dict, optional
+        Where the graph came from, kept with the model.
+    patch_table, engine, workers
+        See `GPatcherClassifier.fit`.
+    resume : bool
+        Skip runs that are on record with the same settings, and continue from a checkpoint.
+    compare : bool
+        Train MLP and GCN on the split of the kept model, for the page.
+    """
+
+    splits: str = "0"
+    seed: int = 0
+    device: str = "cpu"
+    memory: int | None = None
+    source: dict[str, Any] | None = None
+    patch_table: Path | None = None
+    engine: RayEngine | None = None
+    workers: int | None = None
+    resume: bool = False
+    compare: bool = True
+
+
+class FitProgress:
+    """Receives the progress of `fit_splits`; a subclass shows it."""
+
+    def extracted(self, done: int, total: int) -> None:
+        """Steps of the extraction are done."""
+
+    def epoch(self, run: int, runs: int, epoch: int, epochs: int, figures: dict[str, float]) -> None:
+        """An epoch of a run has ended."""
+
+    def stage(self, description: str) -> None:
+        """Another stage begins."""
+
+
+def fit_splits(
+    graph: Graph,
+    model: str,
+    settings: dict[str, Any],
+    out: Path,
+    options: FitOptions | None = None,
+    *,
+    progress: FitProgress | None = None,
+    before_saving: Callable[[], None] | None = None,
+) -> list[Record]:
+    """Train one model per split, append a record for each, keep the one that validated best.
+
+    Parameters
+    ----------
+    graph : Graph
+    model : str
+        ``gpatcher`` or ``fast``.
+    settings : dict
+        See `gpatcher.runs.settings`.
+    out : Path
+        Folder for records.jsonl, model.json, model.safetensors and evaluation.json.
+    options : FitOptions, optional
+    progress : FitProgress, optional
+    before_saving : callable, optional
+        Called before the first model is saved, to write what else belongs into the folder. Until then an earlier run
+        in it stays as it was.
+    """
+    options, progress = options or FitOptions(), progress or FitProgress()
+    runs = plan_runs(graph, options.splits, options.seed)
+    make_folder(out)
+    key = settings_hash(settings if options.memory is None else {**settings, "memory": options.memory})
+    finished = _finished(out, graph, key) if options.resume else {}
+    records: list[Record] = []
+    best = -1.0
+    kept: Run | None = None
+    cache = Cache()
+    for number, (split, seed) in enumerate(runs, 1):
+        if (split, seed) in finished:
+            records.append(finished[split, seed])
+            best = max(best, records[-1]["val_accuracy"])
+            continue
+        # the checkpoint of another run or other settings is never taken for this one's
+        checkpoint = out / f"checkpoint-{graph.content_hash}-{key}-{split}-{seed}.safetensors"
+        if not options.resume:
+            _remove_checkpoints(checkpoint)
+
+        def show(epoch: int, figures: dict[str, float], number: int = number) -> None:
+            progress.epoch(number, len(runs), epoch, settings["train"]["epochs"], figures)
+
+        run = run_job(
+            Job("fit", graph.name, model, settings, split, seed),
+            graph,
+            graph.splits[split] if graph.splits else None,
+            cache=cache,
+            device=options.device,
+            memory=options.memory,
+            patch_table=options.patch_table,
+            checkpoint=checkpoint,
+            engine=options.engine,
+            workers=options.workers,
+            progress=show,
+            extraction_progress=progress.extracted,
+        )
+        # the model first: a run that is on record is not made again
+        if run.record["val_accuracy"] > best and run.classifier is not None:
+            best, kept = run.record["val_accuracy"], run
+            if before_saving is not None:
+                before_saving()
+                before_saving = None
+            run.classifier.save(out, source=options.source)
+        record = run.record | {"run_key": key}
+        append_record(out / RECORDS, record)
+        _remove_checkpoints(checkpoint)
+        records.append(record)
+    if kept is not None:
+        classifier = kept.classifier
+    elif not (out / EVALUATION).exists():  # all runs were finished, but a kill came before the evaluation
+        classifier = GPatcherClassifier.load(out, graph)
+    else:
+        return records
+    if classifier is None:
+        raise InputError(f"{model} is a baseline; 'gpatcher fit' trains gpatcher or fast")
+    if graph.node_ids is not None:
+        progress.stage("predicting")
+        write_predictions(classifier, graph, out / PREDICTIONS)
+    evaluate_run(classifier, graph, out, compare=options.compare, progress=progress)
+    return records
+
+
+def _finished(out: Path, graph: Graph, key: str) -> dict[tuple[int, int], Record]:
+    return {
+        (record["split"], record["seed"]): record
+        for record in read_records(out / RECORDS)
+        if (record["graph"], record["run_key"]) == (graph.content_hash, key)
+    }
+
+
+def _remove_checkpoints(checkpoint: Path) -> None:
+    """Remove the checkpoint of a run, and those of each choice of extractors that it compares."""
+    # a name begins with a letter, so that seed 1 does not match those of seed 10
+    for path in (checkpoint, *checkpoint.parent.glob(f"{checkpoint.stem}-[a-z]*{checkpoint.suffix}")):
+        path.unlink(missing_ok=True)
+
+
+def evaluate_run(
+    classifier: GPatcherClassifier,
+    graph: Graph,
+    out: Path,
+    *,
+    compare: bool = True,
+    progress: FitProgress | None = None,
+) -> None:
+    """Evaluate a trained model beside MLP and GCN, and write evaluation.json, from which its page is made."""
+    progress = progress or FitProgress()
+    notes = []
+    baselines: list[BaselineResult] = []
+    if not compare:
+        notes.append("MLP and GCN were not trained (--no-compare).")
+    elif is_large(graph):
+        notes.append("MLP and GCN are not trained beside it on a graph of this size.")
+    else:
+        baselines = train_baselines(classifier, graph, progress)
+    progress.stage("evaluating")
+    write_evaluation(evaluate(classifier, graph, baselines, notes), out)
+
+
+def train_baselines(
+    classifier: GPatcherClassifier, graph: Graph, progress: FitProgress | None = None
+) -> list[BaselineResult]:
+    """Train MLP and GCN on the split and features of a fitted model, with its training settings."""
+    progress = progress or FitProgress()
+    nodes = evaluated_nodes(classifier, graph)[1]
+    cache, results = Cache(), []
+    for name, title in BASELINES.items():
+        progress.stage(f"training {title} for comparison")
+        job = Job("fit", graph.name, name, baseline_settings(classifier), 0, classifier.seed)
+        run = run_job(job, graph, classifier.split_, cache=cache)
+        results.append(
+            BaselineResult(
+                title,
+                run.predict(nodes),
+                run.record["val_accuracy"],
+                run.record["test_accuracy"],
+                run.record["train_seconds"],
+            )
+        )
+    return results

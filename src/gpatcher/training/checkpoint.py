@@ -1,0 +1,80 @@
+"""Checkpoints: tensors in safetensors, the rest as JSON in its metadata; no pickle."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from gpatcher.errors import InputError
+from gpatcher.io import draft_of
+
+
+def write_checkpoint(path: Path, identity: str, groups: dict[str, dict[str, Tensor]], values: dict[str, Any]) -> None:
+    """Write a checkpoint whole or not at all.
+
+    Parameters
+    ----------
+    path : Path
+    identity : str
+        What the run is; a checkpoint of another run is refused on reading.
+    groups : dict
+        Named groups of tensors, such as the weights and the optimiser's state.
+    values : dict
+        Everything else, as JSON.
+    """
+    tensors = {
+        f"{group}.{name}": tensor.contiguous().clone()
+        for group, parts in groups.items()
+        for name, tensor in parts.items()
+    }
+    tensors["random"] = torch.get_rng_state()
+    with draft_of(path) as draft:
+        safetensors.torch.save_file(tensors, draft, metadata={"run": json.dumps({"identity": identity, **values})})
+
+
+def read_checkpoint(
+    path: Path, identity: str, groups: tuple[str, ...]
+) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+    """Read a checkpoint and set the state of torch's random numbers to the one in it.
+
+    Parameters
+    ----------
+    path : Path
+    identity : str
+        What the run is.
+    groups : tuple of str
+        Names of the groups of tensors.
+
+    Returns
+    -------
+    groups : dict of dict of Tensor
+    values : dict
+    """
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            values = json.loads(file.metadata()["run"])
+        if values["identity"] != identity:
+            raise ValueError("it has another split, seed or configuration")
+        torch.set_rng_state(tensors["random"])
+    except (safetensors.SafetensorError, KeyError, TypeError, RuntimeError, ValueError) as error:
+        raise checkpoint_error(path, error) from None
+    parts = {
+        group: {name[len(group) + 1 :]: value for name, value in tensors.items() if name.startswith(f"{group}.")}
+        for group in groups
+    }
+    return parts, values
+
+
+def checkpoint_error(path: Path, error: Exception) -> InputError:
+    """Return the error for a checkpoint that cannot be used."""
+    cause = next(iter(str(error).splitlines()), type(error).__name__)
+    return InputError(
+        f"the checkpoint {path} does not belong to this run or is damaged ({cause}); delete it to start again"
+    )

@@ -1,0 +1,110 @@
+"""Convert records and logs of version 1 to version 2, in place: flat configurations become nested settings.
+
+    python tools/convert_records.py results/bench results/tuning
+
+Figures are kept as they are. Fields that version 1 did not have are null.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from gpatcher.bench.tuning import Search
+from gpatcher.io import write_text
+from gpatcher.runs.records import RECORD_VERSION
+from gpatcher.runs.run import Job
+from gpatcher.runs.settings import PATCHERS, complete
+
+PATCHES = {"extractor": "name", "patch_size": "size", "filters": "K"}
+PATCHES |= {name: name for name in ("c", "eps", "self_loops", "sigma", "candidates")}
+FEATURES = {"normalise": "normalise", "structure": "adjacency_features", "mass": "log_l1_norm"}
+TRAIN = {"stop": "monitor", "renew_every": "reselect_every", "average": "ema_decay"}
+TRAIN |= {name: name for name in ("lr", "weight_decay", "epochs", "patience", "batch_size", "filter_lr")}
+TRAIN |= {"class_weights": "class_weights"}
+EXPERIMENTS = {"honest": "leak_free", "dial": "csbm_sweep"}
+
+
+def dotted(name: str, patcher: bool) -> str:
+    """Return the name of a parameter of version 1 as that of a setting."""
+    if patcher and name in PATCHES:
+        return f"patches.{PATCHES[name]}"
+    if name in FEATURES:
+        return f"features.{FEATURES[name]}"
+    if name in TRAIN:
+        return f"train.{TRAIN[name]}"
+    return f"model.{'readout' if name == 'paths' else name}"
+
+
+def settings(model: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Return nested settings of a flat configuration."""
+    patcher = model in PATCHERS
+    nested: dict[str, dict[str, Any]] = {"features": {}, "model": {}, "train": {}}
+    if patcher:
+        nested = {"patches": {"name": PATCHERS[model]}, **nested}
+    for name, value in config.items():
+        section, _, key = dotted(name, patcher).partition(".")
+        nested[section][key] = value
+    return complete(nested) if patcher else nested
+
+
+def job_record(old: dict[str, Any]) -> dict[str, Any]:
+    """Return a record of a job in version 2."""
+    config = dict(old["config"])
+    ablation: dict[str, Any] = {}
+    if config.pop("patch_order", None) == "shuffled":
+        ablation["shuffle_patches"] = True
+    if "induced" in config:
+        ablation["induced"] = settings("gpatcher", config.pop("induced"))
+    experiment = EXPERIMENTS.get(old["preset"], old["preset"])
+    task = {"response": "response", "statistics": "statistics", "runtime": "runtime"}.get(experiment, "train")
+    if task == "runtime":
+        new = {"patches.size": config["p"]}
+    else:
+        new = settings(old["model"], config) if config else {}
+    job = Job(
+        experiment, old["dataset"], old["model"], new, old["split"], old["seed"], old["row"], old["tuned"], ablation, task
+    )
+    gone = ("job", "preset", "tuned", "config", "config_hash")
+    rest = {name: value for name, value in old.items() if name not in gone}
+    added = {} if task in ("statistics", "runtime") else {"metrics": None, "directed": None, "batch_size": None}
+    return job.header() | added | rest | {"version": RECORD_VERSION}
+
+
+def trial_record(old: dict[str, Any], latest: dict[tuple[str, str], str]) -> dict[str, Any]:
+    """Return a trial of the log in version 2; the trials of a model's latest search get the key that it has now."""
+    patcher = old["model"] in PATCHERS
+    search = Search(**{name: old[name] for name in ("model", "dataset", "space", "splits", "seed", "trials")})
+    current = latest[old["dataset"], old["model"]] == old["search"]
+    drawn = {dotted(name, patcher): value for name, value in old["drawn"].items()}
+    rest = {name: value for name, value in old.items() if name != "config"}
+    return {"version": RECORD_VERSION} | rest | {"search": search.key if current else old["search"], "drawn": drawn}
+
+
+def convert(path: Path) -> int:
+    """Convert a file; return how many of its lines changed."""
+    lines = [json.loads(line) for line in path.read_text().splitlines() if line]
+    latest = {(line["dataset"], line["model"]): line["search"] for line in lines if "search" in line}
+    new = []
+    for line in lines:
+        if line.get("version") == RECORD_VERSION:
+            new.append(line)
+        else:
+            new.append(trial_record(line, latest) if "search" in line else job_record(line))
+    write_text(path, "".join(json.dumps(line) + "\n" for line in new))
+    return sum(old is not line for old, line in zip(lines, new, strict=True))
+
+
+def main() -> None:
+    """Convert all files in the folders given."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=Path)
+    for folder in parser.parse_args().folders:
+        for path in sorted((*folder.rglob("records.jsonl"), *folder.rglob("trials.jsonl"))):
+            print(f"{path}: {convert(path)} lines")
+
+
+if __name__ == "__main__":
+    main()
