@@ -559,7 +559,7 @@ def test_gamma_is_not_decayed(graph):
 @pytest.mark.parametrize(
     ("name", "parameters", "words"),
     [
-        ("nonsense", {}, "no baseline 'nonsense'; there are mlp, gcn"),
+        ("nonsense", {}, "baseline 'nonsense'; choose one of mlp, gcn"),
         ("gcn", {"heads": 2}, "gcn has no parameter 'heads'; it has hidden, dropout, layers"),
         ("bmgcn", {"labels": None}, "bmgcn has no parameter 'labels'"),
         ("mlp", {"hidden": 0}, "hidden must be at least 1, got 0"),

@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpatcher.baselines import baseline_titles
 from gpatcher.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,36 +28,8 @@ Cells = dict[str, dict[str, list[float]]]  # row → data set → mean and stand
 Tuned = dict[str, dict[str, dict[str, Any]]]  # data set → model → {"config", "trials", ...}
 PAPER_DATASETS = ("texas", "cornell", "wisconsin", "chameleon", "squirrel", "actor", "cora", "citeseer", "pubmed")
 
-
-_PAPER_TITLES = {
-    "mlp": "MLP",
-    "gcn": "GCN",
-    "gat": "GAT",
-    "graphsage": "GraphSAGE",
-    "chebnet": "ChebNet",
-    "appnp": "APPNP",
-    "jknet": "GCN-JKNet",
-    "gprgnn": "GPRGNN",
-    "fagcn": "FAGCN",
-    "h2gcn": "H2GCN",
-    "bmgcn": "BM-GCN",
-}
-
-
-def baseline_names() -> list[str]:
-    """Return the names of all baselines, those of the paper first: the files of `gpatcher.baselines`.
-
-    Nothing is imported, so that a report needs no torch.
-    """
-    folder = find_spec("gpatcher.baselines")
-    places = [] if folder is None else folder.submodule_search_locations
-    found = [module.name for module in pkgutil.iter_modules(places) if module.name != "base"]
-    return [*_PAPER_TITLES, *(name for name in found if name not in _PAPER_TITLES)]
-
-
 # all models and what they are called; the name of a new one is its title
-TITLES = {name: _PAPER_TITLES.get(name, name) for name in baseline_names()}
-TITLES |= {"fast": "Fast-GPatcher", "gpatcher": "GPatcher"}
+TITLES = baseline_titles() | {"fast": "Fast-GPatcher", "gpatcher": "GPatcher"}
 
 
 @dataclass(frozen=True)
