@@ -100,7 +100,13 @@ def made_record(
     if name == "response":
         made |= {"mean_response": float(rng.random())}
     if name == "statistics":
-        names = ("node_heterophily", "edge_homophily", "adjusted_homophily", "label_informativeness", "train_duplicates")
+        names = (
+            "node_heterophily",
+            "edge_homophily",
+            "adjusted_homophily",
+            "label_informativeness",
+            "train_duplicates",
+        )
         made |= {"measures": dict.fromkeys(("nodes", "edges", "classes", "features", "isolated"), 100)}
         made["measures"] |= dict.fromkeys(names, 0.5)
     if name == "runtime":

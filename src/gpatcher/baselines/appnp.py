@@ -1,4 +1,8 @@
-"""APPNP (Gasteiger et al., 2019): an MLP, then steps of personalised PageRank over what it predicts."""
+"""APPNP.
+
+Gasteiger, Bojchevski and Günnemann. Predict then Propagate: Graph Neural Networks meet Personalized PageRank.
+ICLR 2019.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +11,29 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from gpatcher.baselines.base import Baseline, Perceptron, Propagation, check_steps
+from gpatcher.baselines.base import Baseline, Perceptron, Propagation, check_propagation
 from gpatcher.graph.graph import Graph
 from gpatcher.model.inputs import FeatureTable
 
 
 class APPNP(Baseline):
-    """An MLP's predictions h spread by K steps z ← (1 - α) Â z + α h, with Â = D^-1/2 (A + I) D^-1/2.
+    r"""An MLP, whose predictions h are propagated by K steps of personalised PageRank.
 
-    The steps are not torch_geometric's: where edges are dropped, its layer drops from what the step before has left,
-    so that after K steps next to none remain. Here each step drops anew, as in the paper. Without dropout the two
-    agree. As in the paper, weight decay acts on the first layer only.
+    .. math:: z \leftarrow (1 - \alpha) \hat A z + \alpha h, \quad \hat A = D^{-1/2} (A + I) D^{-1/2}
+
+    The steps are not those of torch_geometric's layer: with dropout of edges, that layer drops from the edges that the
+    step before has left, so after K steps hardly any remain. Here each step draws again, as in the paper. Without
+    dropout the two agree. As in the paper, weight decay acts on the first layer only. The other parameters are those
+    of `Baseline`.
 
     Parameters
     ----------
-    dropout : of the inputs of each layer, and of the entries of Â
-    K : number of steps
-    alpha : α, the share of the node's own prediction
+    dropout : float
+        Dropout of the inputs of each layer and of the entries of Â.
+    K : int
+        Number of steps.
+    alpha : float
+        Teleport probability α: the weight of the node's own prediction, in [0, 1].
     """
 
     SEARCH: ClassVar[dict[str, list[Any]]] = {"K": [5, 10], "alpha": [0.1, 0.2, 0.5, 0.9]}
@@ -40,13 +50,13 @@ class APPNP(Baseline):
         alpha: float = 0.1,
     ) -> None:
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
-        check_steps(K, alpha)
+        check_propagation(K, alpha)
         self.K, self.alpha = K, alpha
         self.perceptron = Perceptron(features, hidden, self.classes, layers=layers, dropout=dropout)
         self.propagate = Propagation(graph.normalised(self_loops=True))
 
-    def undecayed(self) -> Iterable[nn.Parameter]:
-        """Return all but the first layer's parameters."""
+    def no_weight_decay(self) -> Iterable[nn.Parameter]:
+        """Return the parameters of all layers but the first."""
         return self.perceptron.rest.parameters()
 
     def forward(self, x: FeatureTable, nodes: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What the baselines share: the contract, the product with features that may be sparse, and propagation."""
+"""What the baselines share: the contract, products with sparse features, and propagation."""
 
 from __future__ import annotations
 
@@ -17,24 +17,29 @@ from gpatcher.errors import InputError, warn_input
 from gpatcher.graph.graph import Graph
 from gpatcher.model.inputs import FeatureTable
 
-_DENSE = 0.1  # a matrix with a larger share of non-zeros is smaller and faster as a dense one
+_DENSE = 0.1  # a matrix with a larger fraction of non-zeros is smaller and faster as a dense one
 
 
 class Baseline(nn.Module):
-    """A model under the one contract: ``forward(x, nodes)`` gives the logits of these nodes, shape (b, C).
+    """Base class of the baselines: ``forward(x, nodes)`` returns the logits of these nodes, shape (b, C).
 
-    Directed input is seen as undirected. Edge weights count where `WEIGHTED` says so; elsewhere a warning tells.
+    Directed edges count in both directions. Where `WEIGHTED` is false, edge weights are ignored with a warning.
 
     Parameters
     ----------
-    graph : gives edges and the number of classes; its labels are not looked at
-    features : number of columns of x
-    hidden : width of the hidden layers
-    dropout : share of the entries dropped before each layer, those of x among them
-    layers : number of layers
+    graph : Graph
+        Graph to train on: its edges and the number of classes. Its labels are not read.
+    features : int
+        Number of columns of x.
+    hidden : int
+        Width of the hidden layers.
+    dropout : float
+        Fraction of the inputs of each layer that is dropped, x included; in [0, 1).
+    layers : int
+        Number of layers.
     """
 
-    SEARCH: ClassVar[dict[str, list[Any]]] = {}  # parameters worth tuning, its own or its training's, and values
+    SEARCH: ClassVar[dict[str, list[Any]]] = {}  # parameters of the model or of its training, and values to try
     WEIGHTED: ClassVar[bool] = True
 
     def __init__(self, graph: Graph, features: int, *, hidden: int, dropout: float, layers: int) -> None:
@@ -42,53 +47,58 @@ class Baseline(nn.Module):
         for name, value in (("features", features), ("hidden", hidden), ("layers", layers)):
             if value < 1:
                 raise InputError(f"{name} must be at least 1, got {value}")
-        check_share("dropout", dropout)
+        check_fraction("dropout", dropout)
         if not graph.num_classes:
-            raise InputError(f"{graph.name} has no labels, so the number of classes is not known; pass y")
+            raise InputError(f"{graph.name} has no labels, so the number of classes is unknown; pass y")
         if graph.weights is not None and not self.WEIGHTED:
             warn_input(f"{graph.name}: {type(self).__name__} does not use edge weights; every edge counts as 1")
         self.classes = graph.num_classes
+        self.widths = [hidden] * (layers - 1) + [self.classes]
         self.dropout = dropout
 
     def drop(self, h: Tensor) -> Tensor:
-        """Return h with entries dropped at random while training."""
+        """Return h with dropout, while training."""
         return F.dropout(h, self.dropout, self.training)
 
-    def undecayed(self) -> Iterable[nn.Parameter]:
-        """Return the parameters that weight decay leaves alone; none, unless the model's paper says otherwise."""
+    def no_weight_decay(self) -> Iterable[nn.Parameter]:
+        """Return the parameters without weight decay: none, unless the paper of the model has it otherwise."""
         return ()
 
     def parameter_groups(self, lr: float, weight_decay: float, filter_lr: float) -> list[dict[str, object]]:
-        """Return the groups of the optimiser: with weight decay and without."""
-        free = list(self.undecayed())
-        apart = {id(p) for p in free}
-        rest = [p for p in self.parameters() if id(p) not in apart]
-        groups: list[dict[str, object]] = [{"params": rest, "lr": lr, "weight_decay": weight_decay}]
+        """Return the parameter groups of the optimiser: with weight decay and without."""
+        free = list(self.no_weight_decay())
+        excluded = {id(p) for p in free}
+        decayed = [p for p in self.parameters() if id(p) not in excluded]
+        groups: list[dict[str, object]] = [{"params": decayed, "lr": lr, "weight_decay": weight_decay}]
         return groups + [{"params": free, "lr": lr, "weight_decay": 0.0}] * bool(free)
 
 
-def check_share(name: str, value: float, *, one: bool = False) -> None:
-    """Refuse a value outside [0, 1), or [0, 1] with ``one``."""
+def check_fraction(name: str, value: float, *, one: bool = False) -> None:
+    """Raise if the value lies outside [0, 1), or outside [0, 1] with ``one``."""
     if not (0 <= value < 1 or (one and value == 1)):
         raise InputError(f"{name} must lie in [0, 1{']' if one else ')'}, got {value}")
 
 
-def check_steps(K: int, alpha: float) -> None:
-    """Refuse a number of steps below 1, and a share of the node's own prediction outside [0, 1]."""
+def check_propagation(K: int, alpha: float) -> None:
+    """Raise if the number of steps is below 1 or the teleport probability lies outside [0, 1]."""
     if K < 1:
         raise InputError(f"K must be at least 1, got {K}")
-    check_share("alpha", alpha, one=True)
+    check_fraction("alpha", alpha, one=True)
 
 
 class FeatureProduct(nn.Module):
-    """x · [W_1 | ... | W_k], one product for all the weights that act on the features; x may be sparse.
+    """One product x · [W_1 | ... | W_k] for all the weights that act on the features; x may be sparse.
 
     Parameters
     ----------
-    features : rows of each W
-    width : columns of each W
-    blocks : k; every W is drawn as if it were alone
-    dropout : share of the entries of x dropped while training
+    features : int
+        Rows of each W.
+    width : int
+        Columns of each W.
+    blocks : int
+        Number k of weights; each is initialised on its own.
+    dropout : float
+        Fraction of the entries of x that is dropped while training.
     """
 
     def __init__(self, features: int, width: int, *, blocks: int = 1, dropout: float = 0.0) -> None:
@@ -103,11 +113,16 @@ class FeatureProduct(nn.Module):
 
 
 class Perceptron(nn.Module):
-    """An MLP on features that may be sparse; dropout before each layer, ReLU between them.
+    """MLP on features that may be sparse, with dropout before each layer and ReLU between layers.
 
     Parameters
     ----------
-    layers : 1 is a linear classifier
+    features, hidden, classes : int
+        Width of the input, of the hidden layers and of the output.
+    layers : int
+        Number of layers; 1 is a linear classifier.
+    dropout : float
+        Fraction of the inputs of each layer that is dropped while training.
     """
 
     def __init__(self, features: int, hidden: int, classes: int, *, layers: int, dropout: float) -> None:
@@ -127,11 +142,12 @@ class Perceptron(nn.Module):
 
 
 class Propagation(nn.Module):
-    """The product S · h with a constant sparse matrix; no parameters.
+    """The product S · h with a constant sparse matrix S; no parameters.
 
     Parameters
     ----------
-    matrix : scipy CSR array, shape (n, n)
+    matrix : scipy.sparse.csr_array
+        S, shape (n, n).
 
     Examples
     --------
@@ -144,23 +160,24 @@ class Propagation(nn.Module):
     def __init__(self, matrix: Any) -> None:
         super().__init__()
         self._matrix = matrix.toarray() if matrix.nnz > _DENSE * matrix.shape[0] ** 2 else matrix
-        self._table: FeatureTable | None = None  # made on the device that is first seen
+        self._table: FeatureTable | None = None  # created on the device of the first input
 
     def forward(self, h: Tensor, dropout: float = 0.0) -> Tensor:
-        """Return S · h, entries of S dropped at random where asked; shape of h."""
+        """Return S · h with this fraction of the entries of S dropped; shape of h."""
         if self._table is None or self._table.device != h.device:
             self._table = FeatureTable(self._matrix, h.device)
         return self._table.linear(h, dropout)
 
 
 class EdgeProduct(nn.Module):
-    """Σ_u w_vu h_u over the entries (v, u) of a sparse pattern, with gradients for w and h; no parameters.
+    """Σ_u w_vu h_u over the entries (v, u) of a sparse pattern, differentiable in w and h; no parameters.
 
-    Sparse products throughout: no row of h is copied for each edge.
+    Both passes use sparse products, so no row of h is copied per edge.
 
     Parameters
     ----------
-    matrix : scipy CSR array whose entries give the pattern, shape (n, n)
+    matrix : scipy.sparse.csr_array
+        Matrix whose entries are the pattern, shape (n, n).
 
     Examples
     --------
@@ -172,56 +189,65 @@ class EdgeProduct(nn.Module):
 
     def __init__(self, matrix: Any) -> None:
         super().__init__()
-        places = sp.csr_array((np.arange(matrix.nnz), matrix.indices, matrix.indptr), shape=matrix.shape)
-        turned = sp.csr_array(places.T)
-        pattern = (matrix.indptr, matrix.indices, turned.indptr, turned.indices, turned.data)
-        for name, part in zip(("rows", "columns", "turned_rows", "turned_columns", "turn"), pattern, strict=True):
-            self.register_buffer(name, torch.from_numpy(part.astype(np.int64)), persistent=False)
+        positions = sp.csr_array((np.arange(matrix.nnz), matrix.indices, matrix.indptr), shape=matrix.shape)
+        transpose = sp.csr_array(positions.T)
+        arrays = {
+            "indptr": matrix.indptr,
+            "columns": matrix.indices,
+            "rows": np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)),
+            "transpose_indptr": transpose.indptr,
+            "transpose_columns": transpose.indices,
+            "transpose_order": transpose.data,
+        }
+        for name, array in arrays.items():
+            self.register_buffer(name, torch.from_numpy(array.astype(np.int64)), persistent=False)
 
-    rows: Tensor
+    indptr: Tensor
     columns: Tensor
-    turned_rows: Tensor
-    turned_columns: Tensor
-    turn: Tensor  # where the entries of the transpose stand in the pattern
+    rows: Tensor
+    transpose_indptr: Tensor
+    transpose_columns: Tensor
+    transpose_order: Tensor  # positions of the transpose's entries in the pattern
 
     def forward(self, weight: Tensor, h: Tensor) -> Tensor:
         """Return the sums for weights (m,) and h (n, c); shape (n, c)."""
-        product: Tensor = _Weighted.apply(weight, h, self)  # type: ignore[no-untyped-call]
+        product: Tensor = _EdgeProduct.apply(weight, h, self)  # type: ignore[no-untyped-call]
         return product
 
 
-class _Weighted(torch.autograd.Function):
+class _EdgeProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, h: Tensor, pattern: EdgeProduct) -> Tensor:
         ctx.save_for_backward(weight, h)
         ctx.pattern = pattern
-        return _csr(pattern.rows, pattern.columns, weight, len(h)) @ h
+        return _csr(pattern.indptr, pattern.columns, weight, len(h)) @ h
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         weight, h = ctx.saved_tensors
         pattern: EdgeProduct = ctx.pattern
-        of_weight = of_h = None
+        grad_weight = grad_h = None
         if ctx.needs_input_grad[0]:
-            empty = _csr(pattern.rows, pattern.columns, torch.zeros_like(weight), len(h))
-            of_weight = torch.sparse.sampled_addmm(empty, grad.contiguous(), h.T).values()
+            zeros = _csr(pattern.indptr, pattern.columns, torch.zeros_like(weight), len(h))
+            grad_weight = torch.sparse.sampled_addmm(zeros, grad.contiguous(), h.T).values()
         if ctx.needs_input_grad[1]:
-            of_h = _csr(pattern.turned_rows, pattern.turned_columns, weight[pattern.turn], len(h)) @ grad
-        return of_weight, of_h, None
+            values = weight[pattern.transpose_order]
+            grad_h = _csr(pattern.transpose_indptr, pattern.transpose_columns, values, len(h)) @ grad
+        return grad_weight, grad_h, None
 
 
-def _csr(rows: Tensor, columns: Tensor, values: Tensor, n: int) -> Tensor:
-    make: Any = torch.sparse_csr_tensor  # its stub knows one of its forms only
+def _csr(indptr: Tensor, columns: Tensor, values: Tensor, n: int) -> Tensor:
+    make: Any = torch.sparse_csr_tensor  # its stub lacks this overload
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        tensor: Tensor = make(rows, columns, values, (n, n), check_invariants=False)
+        tensor: Tensor = make(indptr, columns, values, (n, n), check_invariants=False)
     return tensor
 
 
 def sparse_tensor(matrix: Any) -> Tensor:
-    """Return a scipy CSR array as a torch one, the fastest form of an adjacency for torch_geometric's layers.
+    """Return a SciPy CSR array as a torch CSR tensor, the fastest form of an adjacency for torch_geometric's layers.
 
-    Row v holds what node v receives.
+    Row v holds the edges into node v.
     """
-    rows, columns = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
-    return _csr(rows, columns, torch.from_numpy(matrix.data.astype(np.float32)), matrix.shape[0])
+    indptr, columns = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
+    return _csr(indptr, columns, torch.from_numpy(matrix.data.astype(np.float32)), matrix.shape[0])

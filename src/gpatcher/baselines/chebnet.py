@@ -1,4 +1,8 @@
-"""ChebNet (Defferrard et al., 2016)."""
+"""ChebNet.
+
+Defferrard, Bresson and Vandergheynst. Convolutional Neural Networks on Graphs with Fast Localized Spectral Filtering.
+NeurIPS 2016.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +21,19 @@ from gpatcher.model.inputs import FeatureTable
 
 
 class ChebNet(Baseline):
-    """Layers Σ_k T_k(L̂) · h · W_k + b, k = 0..K, with the Chebyshev polynomials T_k and L̂ = -D^-1/2 A D^-1/2.
+    r"""Spectral convolutions by Chebyshev polynomials.
 
-    All products h · W_k are made at once and the sum by Clenshaw's rule: the numbers of torch_geometric's ChebConv,
-    whose first product cannot take sparse features. As in Kipf and Welling's runs of it, weight decay acts on the
-    first layer only.
+    .. math:: h \leftarrow \mathrm{ReLU}\Big(\sum_{k=0}^K T_k(\hat L)\, h W_k + b\Big), \quad
+        \hat L = -D^{-1/2} A D^{-1/2}
+
+    One product gives all h W_k, and Clenshaw's recurrence the sum: the result is that of torch_geometric's ChebConv,
+    which cannot take sparse features. As in Kipf and Welling's runs of it, weight decay acts on the first layer only.
+    The other parameters are those of `Baseline`.
 
     Parameters
     ----------
-    K : order of the polynomial; ChebConv counts its K + 1 terms
+    K : int
+        Order of the polynomial; ChebConv counts its K + 1 terms instead.
     """
 
     SEARCH: ClassVar[dict[str, list[Any]]] = {"layers": [2, 3], "K": [1, 2, 3]}
@@ -38,30 +46,29 @@ class ChebNet(Baseline):
             raise InputError(f"K must be at least 1, got {K}")
         self.K = K
         self.propagate = Propagation(-graph.normalised())
-        widths = [hidden] * (layers - 1) + [self.classes]
-        self.product = FeatureProduct(features, widths[0], blocks=K + 1, dropout=dropout)
+        self.product = FeatureProduct(features, self.widths[0], blocks=K + 1, dropout=dropout)
         self.weights = nn.ParameterList(
             torch.cat([nn.init.xavier_uniform_(torch.empty(a, b)) for _ in range(K + 1)], 1)
-            for a, b in itertools.pairwise(widths)
+            for a, b in itertools.pairwise(self.widths)
         )
-        self.biases = nn.ParameterList(torch.zeros(width) for width in widths)
+        self.biases = nn.ParameterList(torch.zeros(width) for width in self.widths)
 
-    def undecayed(self) -> Iterable[nn.Parameter]:
-        """Return all but the first layer's parameters."""
+    def no_weight_decay(self) -> Iterable[nn.Parameter]:
+        """Return the parameters of all layers but the first."""
         return [*self.weights, *self.biases[1:]]
 
     def forward(self, x: FeatureTable, nodes: Tensor) -> Tensor:
         """Return the logits of these nodes, shape (b, C)."""
-        h: Tensor = self._sum(self.product(x)) + self.biases[0]
+        h: Tensor = self._filter(self.product(x)) + self.biases[0]
         for weight, bias in zip(self.weights, self.biases[1:], strict=True):
-            h = self._sum(self.drop(F.relu(h)) @ weight) + bias
+            h = self._filter(self.drop(F.relu(h)) @ weight) + bias
         return h[nodes]
 
-    def _sum(self, products: Tensor) -> Tensor:
-        """Return Σ_k T_k(L̂) · products_k by Clenshaw's rule, from the highest order down."""
+    def _filter(self, products: Tensor) -> Tensor:
+        """Return Σ_k T_k(L̂) · products_k by Clenshaw's recurrence, from the highest order down."""
         terms = products.chunk(self.K + 1, dim=1)
-        one, two = terms[-1], torch.zeros_like(terms[-1])
+        current, previous = terms[-1], torch.zeros_like(terms[-1])
         for term in terms[-2:0:-1]:
-            one, two = term + 2 * self.propagate(one) - two, one
-        total: Tensor = terms[0] + self.propagate(one) - two
+            current, previous = term + 2 * self.propagate(current) - previous, current
+        total: Tensor = terms[0] + self.propagate(current) - previous
         return total

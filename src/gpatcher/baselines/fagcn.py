@@ -1,10 +1,12 @@
-"""FAGCN (Bo et al., 2021), by torch_geometric's layer."""
+"""FAGCN, with torch_geometric's layer.
+
+Bo, Wang, Shi and Shen. Beyond Low-frequency Information in Graph Convolutional Networks. AAAI 2021.
+"""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -17,31 +19,37 @@ from gpatcher.model.inputs import FeatureTable
 
 
 class _Gated(FAConv):  # type: ignore[misc]
-    """The layer with its sum over neighbours made by sparse products; gates and weights are the layer's own."""
+    """FAConv that sums over neighbours by sparse products."""
 
-    def __init__(self, product: EdgeProduct, target: Tensor, *shape: Any) -> None:
+    def __init__(self, product: EdgeProduct, *shape: Any) -> None:
         super().__init__(*shape, normalize=False)
         self.product = product
-        self.register_buffer("target", target, persistent=False)
 
     def message_and_aggregate(self, adj_t: Tensor, x: Tensor, alpha: tuple[Tensor, Tensor]) -> Tensor:
         """Return the sums, shape (n, h)."""
-        gate = (alpha[0].squeeze(1)[adj_t.col_indices()] + alpha[1].squeeze(1)[self.target]).tanh()
+        gate = (alpha[0].squeeze(1)[self.product.columns] + alpha[1].squeeze(1)[self.product.rows]).tanh()
         gate = F.dropout(gate, self.dropout, self.training)
         total: Tensor = self.product(gate * adj_t.values(), x)
         return total
 
 
 class FAGCN(Baseline):
-    """Layers h_v ← ε h_v(0) + Σ_u a_vu / sqrt(d_v d_u) h_u with gates a_vu = tanh(gᵀ [h_v, h_u]) that may be negative.
+    r"""Propagation with gates per edge that may be negative.
 
-    The graph has no self-loops: a node keeps itself by ε.
+    .. math:: h_v \leftarrow \epsilon h_v^{(0)} + \sum_{u \in N(v)} \frac{a_{vu}}{\sqrt{d_v d_u}} h_u, \quad
+        a_{vu} = \tanh(g^\top [h_v \,\|\, h_u])
+
+    The graph has no self-loops: a node keeps its own representation by ε. The other parameters are those of
+    `Baseline`.
 
     Parameters
     ----------
-    dropout : of features, hidden representation and gates
-    layers : number of propagations
-    eps : ε, the share of the first representation
+    dropout : float
+        Dropout of features, hidden representation and gates.
+    layers : int
+        Number of propagations.
+    eps : float
+        Weight ε of the first representation, at least 0.
     """
 
     SEARCH: ClassVar[dict[str, list[Any]]] = {"layers": [2, 3, 4], "eps": [0.1, 0.2, 0.3, 0.5, 0.9]}
@@ -55,10 +63,9 @@ class FAGCN(Baseline):
         matrix = graph.normalised()
         self.register_buffer("matrix", sparse_tensor(matrix), persistent=False)
         sums = EdgeProduct(matrix)
-        target = torch.from_numpy(np.repeat(np.arange(graph.n), np.diff(matrix.indptr)))
         self.product = FeatureProduct(features, hidden, dropout=dropout)
         self.bias = nn.Parameter(torch.zeros(hidden))
-        self.convolutions = nn.ModuleList(_Gated(sums, target, hidden, eps, dropout) for _ in range(layers))
+        self.convolutions = nn.ModuleList(_Gated(sums, hidden, eps, dropout) for _ in range(layers))
         self.classifier = nn.Linear(hidden, self.classes)
 
     matrix: Tensor

@@ -1,4 +1,7 @@
-"""GAT (Veličković et al., 2018), by torch_geometric's layer."""
+"""GAT, with torch_geometric's layer.
+
+Veličković, Cucurull, Casanova, Romero, Liò and Bengio. Graph Attention Networks. ICLR 2018.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from gpatcher.model.inputs import FeatureTable
 
 
 class _Attention(GATConv):  # type: ignore[misc]
-    """The layer with its sum over neighbours made by sparse products; attention and weights are the layer's own."""
+    """GATConv that sums over neighbours by sparse products."""
 
     def __init__(self, product: EdgeProduct, *shape: int, **options: Any) -> None:
         super().__init__(*shape, add_self_loops=False, **options)
@@ -28,14 +31,23 @@ class _Attention(GATConv):  # type: ignore[misc]
 
 
 class GAT(Baseline):
-    """Attention over neighbours and the node itself; heads side by side, averaged in the last layer.
+    r"""Graph attention network over neighbours and the node itself.
+
+    .. math:: h_v \leftarrow \mathrm{ELU}\Big(\sum_u \alpha_{vu} W h_u + b\Big), \quad
+        \alpha_{vu} = \mathrm{softmax}_u\, \mathrm{LeakyReLU}(a^\top [W h_v \,\|\, W h_u])
+
+    Heads are concatenated, and averaged in the last layer. The other parameters are those of `Baseline`.
 
     Parameters
     ----------
-    hidden : width of all heads of a layer together
-    dropout : of the inputs of each layer and of the attention
-    heads : number of heads in all layers but the last
-    output_heads : number of heads in the last layer
+    hidden : int
+        Width of all heads of a layer together.
+    dropout : float
+        Dropout of the inputs of each layer and of the attention coefficients.
+    heads : int
+        Number of heads in all layers but the last; must divide ``hidden``.
+    output_heads : int
+        Number of heads in the last layer.
     """
 
     SEARCH: ClassVar[dict[str, list[Any]]] = {"layers": [2, 3], "heads": [1, 4, 8]}
@@ -64,10 +76,10 @@ class GAT(Baseline):
         shapes = [(hidden // heads, heads)] * (layers - 1) + [(self.classes, output_heads)]
         self.product = FeatureProduct(features, shapes[0][0] * shapes[0][1], dropout=dropout)
         convolutions = [
-            _Attention(sums, hidden, width, count, concat=at < layers - 1, dropout=dropout)
-            for at, (width, count) in enumerate(shapes)
+            _Attention(sums, hidden, width, count, concat=layer < layers - 1, dropout=dropout)
+            for layer, (width, count) in enumerate(shapes)
         ]
-        # the first product is that of the features, which may be sparse: only the attention is left to the layer
+        # x may be sparse, so `product` multiplies it with the first weight and the first layer only attends
         convolutions[0].lin = nn.Identity()
         self.convolutions = nn.ModuleList(convolutions)
 

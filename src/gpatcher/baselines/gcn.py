@@ -1,4 +1,7 @@
-"""GCN (Kipf and Welling, 2017), by torch_geometric's layers."""
+"""GCN, with torch_geometric's layers.
+
+Kipf and Welling. Semi-Supervised Classification with Graph Convolutional Networks. ICLR 2017.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,19 @@ from gpatcher.model.inputs import FeatureTable
 
 
 class Convolutions(nn.Module):
-    """The layers Â · h · W + b of the given widths, Â = D^-1/2 (A + I) D^-1/2."""
+    """The convolutions of a GCN.
+
+    Parameters
+    ----------
+    graph : Graph
+        Graph that gives Â.
+    features : int
+        Number of columns of x.
+    widths : list of int
+        Output width of each layer.
+    dropout : float
+        Fraction of the inputs of each layer that is dropped while training.
+    """
 
     def __init__(self, graph: Graph, features: int, widths: list[int], dropout: float) -> None:
         super().__init__()
@@ -23,35 +38,37 @@ class Convolutions(nn.Module):
         self.dropout = dropout
         self.product = FeatureProduct(features, widths[0], dropout=dropout)
         convolutions = [GCNConv(a, b, normalize=False) for a, b in zip([widths[0], *widths], widths, strict=False)]
-        # the first product is that of the features, which may be sparse: only the convolution is left to the layer
+        # x may be sparse, so `product` multiplies it with the first weight and the first layer only propagates
         convolutions[0].lin = nn.Identity()
         self.convolutions = nn.ModuleList(convolutions)
 
     matrix: Tensor
 
     def forward(self, x: FeatureTable) -> list[Tensor]:
-        """Return what each layer gives, before its activation; shapes (n, width)."""
-        found: list[Tensor] = [self.convolutions[0](self.product(x), self.matrix)]
+        """Return the output of each layer before its activation; shapes (n, width)."""
+        outputs: list[Tensor] = [self.convolutions[0](self.product(x), self.matrix)]
         for convolution in self.convolutions[1:]:
-            h = F.dropout(F.relu(found[-1]), self.dropout, self.training)
-            found.append(convolution(h, self.matrix))
-        return found
+            h = F.dropout(F.relu(outputs[-1]), self.dropout, self.training)
+            outputs.append(convolution(h, self.matrix))
+        return outputs
 
 
 class GCN(Baseline):
-    """Convolutions Â · h · W + b with Â = D^-1/2 (A + I) D^-1/2 and ReLU between them.
+    r"""Graph convolutional network.
 
-    As in the paper, weight decay acts on the first layer only.
+    .. math:: h \leftarrow \mathrm{ReLU}(\hat A h W + b), \quad \hat A = D^{-1/2} (A + I) D^{-1/2}
+
+    As in the paper, weight decay acts on the first layer only. The parameters are those of `Baseline`.
     """
 
     SEARCH: ClassVar[dict[str, list[Any]]] = {"layers": [2, 3]}
 
     def __init__(self, graph: Graph, features: int, *, hidden: int = 64, dropout: float = 0.5, layers: int = 2) -> None:
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
-        self.stack = Convolutions(graph, features, [hidden] * (layers - 1) + [self.classes], dropout)
+        self.stack = Convolutions(graph, features, self.widths, dropout)
 
-    def undecayed(self) -> Iterable[nn.Parameter]:
-        """Return all but the first layer's parameters."""
+    def no_weight_decay(self) -> Iterable[nn.Parameter]:
+        """Return the parameters of all layers but the first."""
         return self.stack.convolutions[1:].parameters()
 
     def forward(self, x: FeatureTable, nodes: Tensor) -> Tensor:

@@ -1,4 +1,7 @@
-"""GPRGNN (Chien et al., 2021): an MLP, then a learnable polynomial over what it predicts."""
+"""GPRGNN.
+
+Chien, Peng, Li and Milenkovic. Adaptive Universal Generalized PageRank Graph Neural Network. ICLR 2021.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +12,30 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpatcher.baselines.base import Baseline, Perceptron, Propagation, check_share, check_steps
+from gpatcher.baselines.base import Baseline, Perceptron, Propagation, check_fraction, check_propagation
 from gpatcher.graph.graph import Graph
 from gpatcher.model.inputs import FeatureTable
 
 
 class GPRGNN(Baseline):
-    """An MLP's predictions h spread by a learnable polynomial Σ_k γ_k Â^k h, with Â = D^-1/2 (A + I) D^-1/2.
+    r"""An MLP, whose predictions h are propagated by a learnable polynomial.
 
-    γ starts as personalised PageRank, γ_k = α (1 - α)^k and γ_K = (1 - α)^K, may turn negative, and is not decayed.
+    .. math:: z = \sum_{k=0}^K \gamma_k \hat A^k h, \quad \hat A = D^{-1/2} (A + I) D^{-1/2}
+
+    γ is initialised as personalised PageRank, γ_k = α (1 - α)^k and γ_K = (1 - α)^K. Its entries may become negative,
+    and it has no weight decay. The other parameters are those of `Baseline`.
 
     Parameters
     ----------
-    K : the highest power
-    alpha : α of the start
-    spread_dropout : share of the entries of h dropped before it is spread
+    K : int
+        Highest power.
+    alpha : float
+        α of the initial γ, in [0, 1].
+    spread_dropout : float
+        Fraction of the entries of h that is dropped before propagation, in [0, 1).
     """
 
-    # what its authors' settings for their data sets range over; K is the same for all
+    # the range of its authors' settings over their data sets; K is the same for all
     SEARCH: ClassVar[dict[str, list[Any]]] = {
         "alpha": [0.1, 0.2, 0.5, 0.9, 1.0, 0.0],
         "spread_dropout": [0.5, 0.0, 0.7],
@@ -47,8 +56,8 @@ class GPRGNN(Baseline):
         spread_dropout: float = 0.5,
     ) -> None:
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
-        check_steps(K, alpha)
-        check_share("spread_dropout", spread_dropout)
+        check_propagation(K, alpha)
+        check_fraction("spread_dropout", spread_dropout)
         self.spread_dropout = spread_dropout
         self.perceptron = Perceptron(features, hidden, self.classes, layers=layers, dropout=dropout)
         self.propagate = Propagation(graph.normalised(self_loops=True))
@@ -56,8 +65,8 @@ class GPRGNN(Baseline):
         gamma[-1] = (1 - alpha) ** K
         self.gamma = nn.Parameter(gamma)
 
-    def undecayed(self) -> Iterable[nn.Parameter]:
-        """Return γ: decay would pull it towards a filter that lets nothing through."""
+    def no_weight_decay(self) -> Iterable[nn.Parameter]:
+        """Return γ: decay would pull it towards a filter that passes nothing."""
         return [self.gamma]
 
     def forward(self, x: FeatureTable, nodes: Tensor) -> Tensor:

@@ -1,4 +1,7 @@
-"""GraphSAGE (Hamilton et al., 2017) with the mean of all neighbours, by torch_geometric's layer."""
+"""GraphSAGE with the mean aggregator, with torch_geometric's layer.
+
+Hamilton, Ying and Leskovec. Inductive Representation Learning on Large Graphs. NeurIPS 2017.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,13 @@ from gpatcher.model.inputs import FeatureTable
 
 
 class GraphSAGE(Baseline):
-    """The node itself and the mean of its neighbours, each with weights of its own: h W_2 + mean(h) W_1 + b.
+    r"""The node itself and the mean of its neighbours, with separate weights.
 
-    NOTE[DIFF] all neighbours are met, not a sample of them: the graphs here fit.
+    .. math:: h_v \leftarrow \mathrm{ReLU}\big(h_v W_2 + \mathrm{mean}_{u \in N(v)}(h_u)\, W_1 + b\big)
+
+    The parameters are those of `Baseline`.
+
+    NOTE[DIFF] the mean is over all neighbours, not over a sample of them: the graphs of the bench fit into memory.
     """
 
     SEARCH: ClassVar[dict[str, list[Any]]] = {"layers": [2, 3]}
@@ -30,20 +37,20 @@ class GraphSAGE(Baseline):
         matrix = graph.walk()
         matrix.data = np.ones_like(matrix.data)
         self.register_buffer("matrix", sparse_tensor(matrix), persistent=False)
-        widths = [hidden] * (layers - 1) + [self.classes]
-        self.product = FeatureProduct(features, widths[0], blocks=2, dropout=dropout)
-        # both weights act on the features, which may be sparse: only the mean is left to the first layer
-        self.first = SAGEConv(widths[0], widths[0], bias=False)
+        first = self.widths[0]
+        self.product = FeatureProduct(features, first, blocks=2, dropout=dropout)
+        # x may be sparse, so `product` multiplies it with both weights and the first layer only takes the mean
+        self.first = SAGEConv(first, first, bias=False)
         self.first.lin_l, self.first.lin_r = nn.Identity(), nn.Identity()
-        self.bias = nn.Parameter(torch.zeros(widths[0]))
-        self.rest = nn.ModuleList(SAGEConv(a, b) for a, b in itertools.pairwise(widths))
+        self.bias = nn.Parameter(torch.zeros(first))
+        self.rest = nn.ModuleList(SAGEConv(a, b) for a, b in itertools.pairwise(self.widths))
 
     matrix: Tensor
 
     def forward(self, x: FeatureTable, nodes: Tensor) -> Tensor:
         """Return the logits of these nodes, shape (b, C)."""
-        around, own = self.product(x).chunk(2, dim=1)
-        h: Tensor = self.first((around.contiguous(), own), self.matrix) + self.bias
+        neighbours, own = self.product(x).chunk(2, dim=1)
+        h: Tensor = self.first((neighbours.contiguous(), own), self.matrix) + self.bias
         for convolution in self.rest:
             h = convolution(self.drop(F.relu(h)), self.matrix)
         return h[nodes]

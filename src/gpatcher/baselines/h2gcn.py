@@ -1,4 +1,8 @@
-"""H2GCN (Zhu et al., 2020)."""
+"""H2GCN.
+
+Zhu, Yan, Zhao, Heimann, Akoglu and Koutra. Beyond Homophily in Graph Neural Networks: Current Limitations and Effective
+Designs. NeurIPS 2020.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +20,26 @@ from gpatcher.model.inputs import FeatureTable
 
 
 class H2GCN(Baseline):
-    """Rounds r_k = [Ã_1 r_(k-1) | Ã_2 r_(k-1)], and a linear classifier on [r_0 | r_1 | ... | r_K].
+    r"""Neighbours at distance 1 and 2, propagated apart; a linear classifier on all rounds.
 
-    r_0 = ReLU(x W), or x W, is the only hidden layer with weights; no layer has a bias. Ã_1 and Ã_2 are the normalised
-    adjacencies of the neighbours at distance 1 and at distance 2, neither holding the node itself; there is no
-    non-linearity between rounds. Edge weights do not count: the paper has sets of neighbours.
+    .. math:: r_0 = \mathrm{ReLU}(x W_0), \quad r_k = [\tilde A_1 r_{k-1} \,\|\, \tilde A_2 r_{k-1}], \quad
+        \mathrm{logits} = [r_0 \,\|\, \dots \,\|\, r_K]\, W
+
+    Ã_1 and Ã_2 are the normalised adjacencies of the nodes at distance exactly 1 and exactly 2. There are no biases,
+    no self-loops and no non-linearity between rounds. Edge weights are not used: the paper has sets of neighbours. The
+    other parameters are those of `Baseline`.
 
     Parameters
     ----------
-    dropout : of what the classifier sees
-    layers : K, number of rounds; the width doubles with each
-    relu : whether r_0 has the ReLU
+    dropout : float
+        Dropout of the inputs of the classifier.
+    layers : int
+        Number of rounds K; the width doubles with each.
+    relu : bool
+        Whether r_0 has the ReLU.
     """
 
-    # what its authors choose from on each data set
+    # its authors choose from these for each data set
     SEARCH: ClassVar[dict[str, list[Any]]] = {"layers": [1, 2], "relu": [True, False], "dropout": [0.0, 0.5]}
     WEIGHTED: ClassVar[bool] = False
 
@@ -46,9 +56,8 @@ class H2GCN(Baseline):
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
         self.layers, self.relu = layers, relu
         self.product = FeatureProduct(features, hidden)
-        near, far = distance_rings(graph)
-        self.near, self.far = Propagation(near), Propagation(far)
-        # 1 + 2 + 4 + ... times the hidden width
+        self.one_hop, self.two_hop = map(Propagation, distance_rings(graph))
+        # widths of the rounds: hidden times 1 + 2 + 4 + ...
         self.classifier = nn.Linear(hidden * (2 ** (layers + 1) - 1), self.classes, bias=False)
         nn.init.xavier_uniform_(self.classifier.weight)
 
@@ -57,14 +66,13 @@ class H2GCN(Baseline):
         start: Tensor = self.product(x)
         rounds = [F.relu(start) if self.relu else start]
         for _ in range(self.layers):
-            rounds.append(torch.cat([self.near(rounds[-1]), self.far(rounds[-1])], 1))
-        seen = torch.cat([r[nodes] for r in rounds], 1)
-        logits: Tensor = self.classifier(self.drop(seen))
+            rounds.append(torch.cat([self.one_hop(rounds[-1]), self.two_hop(rounds[-1])], 1))
+        logits: Tensor = self.classifier(self.drop(torch.cat([r[nodes] for r in rounds], 1)))
         return logits
 
 
 def distance_rings(graph: Graph) -> tuple[Any, Any]:
-    """Return D^-1/2 A D^-1/2 of the neighbours at distance exactly 1 and exactly 2, each with its own degrees.
+    """Return D^-1/2 A D^-1/2 of the nodes at distance exactly 1 and exactly 2, each with its own degrees.
 
     Examples
     --------
@@ -74,15 +82,15 @@ def distance_rings(graph: Graph) -> tuple[Any, Any]:
            [0., 0., 0.],
            [1., 0., 0.]], dtype=float32)
     """
-    near = graph.walk(dtype=np.float32)
-    near.data = np.ones_like(near.data)
-    reached = sp.csr_array(near @ near)
+    one_hop = graph.walk(dtype=np.float32)
+    one_hop.data = np.ones_like(one_hop.data)
+    reached = sp.csr_array(one_hop @ one_hop)
     reached.data = np.ones_like(reached.data)
-    closer = near + sp.eye_array(graph.n, dtype=np.float32)
-    # entries of the closer ones become 0 and are left out
-    far = sp.csr_array(reached - reached.multiply(closer))
-    far.eliminate_zeros()
-    return _normalised(near), _normalised(far)
+    closer = one_hop + sp.eye_array(graph.n, dtype=np.float32)
+    # the difference is 0 where a node is closer than 2
+    two_hop = sp.csr_array(reached - reached.multiply(closer))
+    two_hop.eliminate_zeros()
+    return _normalised(one_hop), _normalised(two_hop)
 
 
 def _normalised(matrix: Any) -> Any:

@@ -1,4 +1,8 @@
-"""GCN-JKNet (Xu et al., 2018), by torch_geometric's layers."""
+"""GCN-JKNet, with torch_geometric's layers.
+
+Xu, Li, Tian, Sonobe, Kawarabayashi and Jegelka. Representation Learning on Graphs with Jumping Knowledge Networks.
+ICML 2018.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +22,20 @@ MODES = ("cat", "max")
 
 
 class JKNet(Baseline):
-    """GCN whose classifier sees every layer's output, side by side (``cat``) or the largest of each entry (``max``)."""
+    r"""GCN whose classifier reads the outputs of all L layers.
 
-    # hidden and dropout reach to those of its best published runs with few labels (Rong et al., 2020)
+    .. math:: h^{(l)} = \mathrm{ReLU}(\hat A h^{(l-1)} W_l + b_l), \quad
+        \mathrm{logits} = \mathrm{AGG}(h^{(1)}, \dots, h^{(L)})\, W + b
+
+    The other parameters are those of `Baseline`.
+
+    Parameters
+    ----------
+    mode : {"cat", "max"}
+        AGG: concatenation, or the maximum of each entry.
+    """
+
+    # hidden and dropout include the values of its best published runs with few labels (Rong et al., 2020)
     SEARCH: ClassVar[dict[str, list[Any]]] = {
         "layers": [2, 3, 4],
         "mode": list(MODES),
@@ -47,6 +62,6 @@ class JKNet(Baseline):
 
     def forward(self, x: FeatureTable, nodes: Tensor) -> Tensor:
         """Return the logits of these nodes, shape (b, C)."""
-        seen = self.jump([torch.relu(h[nodes]) for h in self.stack(x)])
-        logits: Tensor = self.classifier(self.drop(seen))
+        aggregated = self.jump([torch.relu(h[nodes]) for h in self.stack(x)])
+        logits: Tensor = self.classifier(self.drop(aggregated))
         return logits

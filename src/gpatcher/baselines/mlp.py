@@ -1,4 +1,4 @@
-"""MLP: the features of a node alone; what the graph adds shows against it."""
+"""MLP: the features of a node alone, to show what the graph adds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from gpatcher.model.inputs import FeatureTable
 
 
 class MLP(Baseline):
-    """Layers on the features alone; there are no edges in it."""
+    r"""Multilayer perceptron on the features; edges are not used.
+
+    .. math:: h \leftarrow \mathrm{ReLU}(h W + b)
+
+    The parameters are those of `Baseline`.
+    """
 
     SEARCH: ClassVar[dict[str, list[Any]]] = {"layers": [1, 2, 3]}
 

@@ -1,0 +1,73 @@
+"""The baselines by name, their search spaces, and how one is built."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from gpatcher.baselines import baseline_titles
+from gpatcher.baselines.base import Baseline
+from gpatcher.errors import InputError
+from gpatcher.graph.graph import Graph
+from gpatcher.graph.split import Split
+
+
+def _load(name: str) -> type[Baseline]:
+    """Import the one subclass of `Baseline` that the file of this name defines."""
+    module = import_module(f"gpatcher.baselines.{name}")
+    classes = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Baseline) and value.__module__ == module.__name__
+    ]
+    if len(classes) != 1:
+        raise TypeError(f"{module.__file__} must define one subclass of Baseline, it has {len(classes)}")
+    return classes[0]
+
+
+BASELINES: dict[str, type[Baseline]] = {name: _load(name) for name in baseline_titles()}
+
+# hyper-parameters to tune and the values to try
+SEARCH: dict[str, dict[str, list[Any]]] = {
+    name: {"hidden": [64, 32, 128], "dropout": [0.2, 0.5, 0.7], **model.SEARCH} for name, model in BASELINES.items()
+}
+
+
+def make_baseline(name: str, graph: Graph, features: int, split: Split, **parameters: Any) -> Baseline:
+    """Build a baseline. A model that takes labels gets those of ``split.train`` and no others.
+
+    Parameters
+    ----------
+    name : str
+        Key of `BASELINES`.
+    graph : Graph
+        Graph to train on.
+    features : int
+        Number of columns of the features that the model will be called with.
+    split : Split
+        Split whose training labels the model may read.
+    **parameters
+        Hyper-parameters of the model.
+
+    Examples
+    --------
+    >>> from gpatcher.datasets.synthetic import csbm
+    >>> graph = csbm(phi=0.5, n=60, features=4)
+    >>> make_baseline("appnp", graph, 4, graph.splits[0], alpha=0.2).alpha
+    0.2
+    """
+    if name not in BASELINES:
+        raise InputError(f"unknown baseline {name!r}; choose one of {', '.join(BASELINES)}")
+    model = BASELINES[name]
+    signature = inspect.signature(model).parameters
+    options = [option for option in signature if option not in ("graph", "features", "labels")]
+    for parameter in parameters:
+        if parameter not in options:
+            raise InputError(f"{name} has no parameter {parameter!r}; it has {', '.join(options)}")
+    if "labels" in signature:
+        parameters["labels"] = np.full(graph.n, -1)
+        parameters["labels"][split.train] = graph.labels()[split.train]
+    return model(graph, features, **parameters)
