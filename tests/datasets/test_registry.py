@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from gpatcher.datasets import download
-from gpatcher.datasets import registry as named
 from gpatcher.datasets.load import load_dataset, load_graph
 from gpatcher.datasets.registry import NAMED, dataset_root, is_present, missing_files, named_set
 from gpatcher.errors import InputError, InputWarning
@@ -32,6 +31,8 @@ FACTS = {
     "Actor": (7600, 30019, 932, 5, 10, (3648, 2432, 1520)),
     "Chameleon-filtered": (890, 2 * 8854, 2325, 5, 10, (409, 287, 194)),
     "Squirrel-filtered": (2223, 2 * 46998, 2089, 5, 10, (1053, 718, 452)),
+    "Chameleon-filtered-directed": (890, 13584, 2325, 5, 10, (409, 287, 194)),
+    "Squirrel-filtered-directed": (2223, 65718, 2089, 5, 10, (1053, 718, 452)),
     "Minesweeper": (10000, 2 * 39402, 7, 2, 10, (5000, 2500, 2500)),
     "Tolokers": (11758, 2 * 519000, 10, 2, 10, (5879, 2939, 2940)),
 }
@@ -39,7 +40,7 @@ FACTS = {
 
 @pytest.fixture
 def no_network(monkeypatch):
-    """Send every request to a port where nobody listens: the real download code runs and fails at once."""
+    """Send every request to a closed port: the real download code runs and fails at once."""
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("no_proxy", "NO_PROXY"):
@@ -47,8 +48,8 @@ def no_network(monkeypatch):
 
 
 @pytest.fixture
-def take(data_root, tmp_path):
-    """Copy the raw files of one set into a root of the test's own."""
+def copied(data_root, tmp_path):
+    """Copy the raw files of one set into a temporary data folder."""
 
     def copy(name: str, root: Path = tmp_path / "root") -> Path:
         if not is_present(name, data_root):
@@ -93,40 +94,70 @@ def equal(a: Graph, b: Graph) -> bool:
     return parts and [s.hash for s in a.splits] == [s.hash for s in b.splits]
 
 
-# ------------------------------------------------------------------------------------------ what is read
+def edge_set(graph: Graph) -> set[tuple[int, int]]:
+    source = np.repeat(np.arange(graph.n), np.diff(graph.indptr))
+    return set(zip(source.tolist(), graph.indices.tolist(), strict=True))
+
+
+# ------------------------------------------------------------------------------------------ content
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name == "Squirrel" else name for name in FACTS]
 )
-def test_published_sizes(take, name):
-    graph = load_dataset(name, take(name))
-    found = (graph.n, graph.stored_edges, graph.num_features, graph.num_classes, len(graph.splits))
-    assert (*found, graph.splits[0].sizes) == FACTS[name]
+def test_published_sizes(copied, name):
+    graph = load_dataset(name, copied(name))
+    sizes = (graph.n, graph.stored_edges, graph.num_features, graph.num_classes, len(graph.splits))
+    assert (*sizes, graph.splits[0].sizes) == FACTS[name]
     assert graph.name == name
-    assert graph.is_directed == (named_set(name).reader in ("WebKB", "WikipediaNetwork", "Actor"))
+    assert graph.is_directed == named_set(name).directed
+
+
+@pytest.mark.parametrize("name", ["Texas", "Chameleon"])
+def test_geom_gcn_sets_keep_the_direction_as_filed(copied, name):
+    root = copied(name)
+    filed = np.loadtxt(root / named_set(name).raw / "out1_graph_edges.txt", dtype=int, skiprows=1)
+    edges = edge_set(load_dataset(name, root))
+    assert edges == set(map(tuple, filed.tolist()))
+    assert {(b, a) for a, b in edges} != edges
+
+
+@pytest.mark.parametrize("name", ["chameleon-filtered", "squirrel-filtered"])
+def test_directed_form_of_a_filtered_set(data_root, name):
+    for key in (name, f"{name}-directed"):
+        if not is_present(key, data_root):
+            pytest.skip(f"{key} is not in GPATCHER_DATA")
+    graph, directed = load_dataset(name, data_root), load_dataset(f"{name}-directed", data_root)
+    with np.load(data_root / "filtered" / f"{name.replace('-', '_')}_directed.npz") as arrays:
+        assert edge_set(directed) == set(map(tuple, arrays["edges"].tolist()))
+    # the undirected file leaves out self-loops
+    assert {(a, b) for a, b in edge_set(directed.undirected()) if a != b} == edge_set(graph)
+    assert graph.self_loops == 0 < directed.self_loops
+    assert np.array_equal(directed.x, graph.x)
+    assert np.array_equal(directed.y, graph.y)
+    assert [split.hash for split in directed.splits] == [split.hash for split in graph.splits]
 
 
 @pytest.mark.parametrize("name", ["Texas", "Chameleon-filtered"])
-def test_second_load_is_equal_to_the_first(take, name):
-    root = take(name)
+def test_second_load_is_equal_to_the_first(copied, name):
+    root = copied(name)
     first = load_dataset(name, root)
     assert (root / named_set(name).processed).is_file() == (name == "Texas")
     assert equal(first, load_dataset(name, root))
 
 
-def test_filtered_set_agrees_with_its_file(take):
-    root = take("Chameleon-filtered")
+def test_filtered_set_agrees_with_its_file(copied):
+    root = copied("Chameleon-filtered")
     graph = load_dataset("chameleon_filtered", root)
     with np.load(root / "filtered" / "chameleon_filtered.npz") as arrays:
-        edges = {frozenset(edge) for edge in arrays["edges"].tolist()}
-        assert {frozenset((v, int(u))) for v in range(graph.n) for u in graph.neighbours(v)} == edges
+        edges = {tuple(edge) for edge in arrays["edges"].tolist()}
+        assert edge_set(graph) == edges | {(b, a) for a, b in edges}
         for k, split in enumerate(graph.splits):
             assert np.array_equal(split.val, np.flatnonzero(arrays["val_masks"][k]))
 
 
-def test_load_graph_takes_names(take):
-    root = take("Texas")
+def test_load_graph_takes_names(copied):
+    root = copied("Texas")
     assert load_graph("TEXAS", root).n == 183
 
 
@@ -143,7 +174,7 @@ def test_any_spelling(spelling):
     assert named_set(spelling) is NAMED["roman-empire"]
 
 
-def test_unknown_name_lists_the_known():
+def test_unknown_name_lists_the_names():
     with pytest.raises(InputError, match=r"'corra'.*did you mean Cora.*Squirrel-filtered.*Questions"):
         load_dataset("corra")
     with pytest.raises(InputError, match=r"'chamelon'.*did you mean Chameleon.*data sets are.*generators.*csbm"):
@@ -154,27 +185,24 @@ def test_raw_files_are_those_of_the_classes(monkeypatch):
     import torch_geometric.datasets
     from torch_geometric.data import InMemoryDataset
 
-    # the classes' own properties, without the reading that their constructors go on to
+    # only the properties of the classes: the constructors would download and read
     monkeypatch.setattr(InMemoryDataset, "_download", lambda self: None)
     monkeypatch.setattr(InMemoryDataset, "_process", lambda self: None)
     monkeypatch.setattr(InMemoryDataset, "load", lambda self, path: None)
     checked = 0
-    for known in NAMED.values():
-        if known.reader is not None:
-            dataset = getattr(torch_geometric.datasets, known.reader)(f"root/{known.folder}", **known.arguments)
-            assert dataset.raw_paths == [f"root/{known.raw}/{file}" for file in known.files]
-            assert dataset.processed_paths == [f"root/{known.processed}"]
+    for dataset in NAMED.values():
+        if dataset.reader is not None:
+            reader = getattr(torch_geometric.datasets, dataset.reader)(f"root/{dataset.folder}", **dataset.arguments)
+            assert reader.raw_paths == [f"root/{dataset.raw}/{file}" for file in dataset.files]
+            assert reader.processed_paths == [f"root/{dataset.processed}"]
             checked += 1
     assert checked == 14
 
 
 def test_protocols():
-    assert {key for key, known in NAMED.items() if known.leaky} == {"chameleon", "squirrel"}
-    assert {key for key, known in NAMED.items() if known.metric == "roc_auc"} == {
-        "minesweeper",
-        "tolokers",
-        "questions",
-    }
+    assert {key for key, dataset in NAMED.items() if dataset.leaky} == {"chameleon", "squirrel"}
+    auc = {key for key, dataset in NAMED.items() if dataset.metric == "roc_auc"}
+    assert auc == {"minesweeper", "tolokers", "questions"}
 
 
 def test_root_is_argument_then_environment_then_cache(monkeypatch, tmp_path):
@@ -188,22 +216,25 @@ def test_root_is_argument_then_environment_then_cache(monkeypatch, tmp_path):
         dataset_root(tmp_path / "file")
 
 
-def test_presence(take):
-    root = take("Texas")
+def test_presence(copied):
+    root = copied("Texas")
     assert is_present("texas", root)
-    gone = root / "WebKB/texas/raw/texas_split_0.6_0.2_3.npz"
-    gone.unlink()
-    assert missing_files("texas", root) == [gone]
+    missing = root / "WebKB/texas/raw/texas_split_0.6_0.2_3.npz"
+    missing.unlink()
+    assert missing_files("texas", root) == [missing]
     assert not is_present("texas", root)
 
 
 def test_asking_for_files_does_not_import_torch():
-    code = "import sys, gpatcher.datasets.load as d; d.named.is_present('cora'); print({'torch', 'pyarrow'} & set(sys.modules))"
+    code = (
+        "import sys, gpatcher.datasets.load; from gpatcher.datasets.registry import is_present; is_present('cora');"
+        "print({'torch', 'pyarrow'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
 
-# ------------------------------------------------------------------------------------------ what goes wrong
+# ------------------------------------------------------------------------------------------ failures
 
 
 @pytest.mark.parametrize(
@@ -215,14 +246,14 @@ def test_without_a_network(tmp_path, no_network, name, file):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_put_there_after_a_failed_download_are_used(take, tmp_path, no_network):
+def test_files_copied_by_hand_after_a_failed_download_are_used(copied, tmp_path, no_network):
     with pytest.raises(InputError, match="12 of 12 files are missing"):
         load_dataset("Texas", tmp_path / "root")
-    assert load_dataset("Texas", take("Texas")).n == 183
+    assert load_dataset("Texas", copied("Texas")).n == 183
 
 
-def test_a_missing_file_is_named_and_the_others_stay(take, no_network):
-    root = take("Texas")
+def test_a_missing_file_is_named_and_the_others_stay(copied, no_network):
+    root = copied("Texas")
     (root / "WebKB/texas/raw/out1_graph_edges.txt").unlink()
     before = files_below(root)
     with pytest.raises(InputError, match=r"1 of 12 files are missing from .*: out1_graph_edges.txt; the download"):
@@ -231,20 +262,20 @@ def test_a_missing_file_is_named_and_the_others_stay(take, no_network):
 
 
 @pytest.mark.parametrize("content", [b"", b"not a zip", None])
-def test_damaged_processed_file_is_made_anew(take, content):
-    root = take("Texas")
+def test_damaged_processed_file_is_rebuilt(copied, content):
+    root = copied("Texas")
     first = load_dataset("Texas", root)
     data = root / "WebKB/texas/processed/data.pt"
     data.write_bytes(data.read_bytes()[:5000] if content is None else content)
-    with pytest.warns(InputWarning, match=r"Texas: .*data.pt could not be read \(.*made anew") as caught:
+    with pytest.warns(InputWarning, match=r"Texas: .*data.pt could not be read \(.*rebuilt") as caught:
         assert equal(first, load_dataset("Texas", root))
     assert caught[0].filename == __file__
     assert equal(first, load_dataset("Texas", root))  # and no second warning
-    assert not list(root.glob(".partial-*"))
+    assert not list(root.rglob("*.partial"))
 
 
-def test_leftovers_of_an_interrupted_run_are_replaced(take):
-    root = take("Texas")
+def test_leftovers_of_an_interrupted_run_are_replaced(copied):
+    root = copied("Texas")
     left = root / "WebKB/texas/processed/pre_filter.pt"
     left.parent.mkdir()
     left.write_bytes(b"half")
@@ -253,7 +284,7 @@ def test_leftovers_of_an_interrupted_run_are_replaced(take):
     assert left.read_bytes() != b"half"
 
 
-# NumPy leaves an archive that it cannot read open, in the classes' own code
+# NumPy does not close an archive that it cannot read, in the code of the classes
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     ("name", "file"),
@@ -267,8 +298,8 @@ def test_leftovers_of_an_interrupted_run_are_replaced(take):
         ("Chameleon-filtered", "chameleon_filtered.npz"),
     ],
 )
-def test_truncated_raw_file(take, name, file):
-    root = take(name)
+def test_truncated_raw_file(copied, name, file):
+    root = copied(name)
     path = root / named_set(name).raw / file
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) * 2 // 3])
@@ -281,91 +312,99 @@ def test_truncated_raw_file(take, name, file):
 
 
 @pytest.fixture
-def closed_folder(take):
-    """A root that may be read but not written, also where the tests run as root."""
+def read_only_folder(copied):
+    """A read-only data folder, also where the tests run as root."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
-        root = take("Texas", Path(folder) / "root")
-        load_dataset("Texas", root)  # whatever is imported or compiled on first use is done by now
+        root = copied("Texas", Path(folder) / "root")
+        load_dataset("Texas", root)  # imports and compiles what is needed on first use
         shutil.rmtree(root / "WebKB/texas/processed")
         folders = [root, *(path for path in root.rglob("*") if path.is_dir())]
         for path in folders:
             path.chmod(0o555)
-        mine = os.geteuid()
-        if mine == 0:
+        user = os.geteuid()
+        if user == 0:
             os.seteuid(65534)
         yield root
-        os.seteuid(mine)
+        os.seteuid(user)
         for path in folders:
             path.chmod(0o755)
 
 
-def test_read_only_root(closed_folder):
-    before = files_below(closed_folder)
-    assert load_dataset("Texas", closed_folder).n == 183
-    assert files_below(closed_folder) == before
+def test_read_only_root(read_only_folder):
+    before = files_below(read_only_folder)
+    assert load_dataset("Texas", read_only_folder).n == 183
+    assert files_below(read_only_folder) == before
 
 
 # ------------------------------------------------------------------------------------------ downloads
 
 
-def test_download_moves_into_place(take, tmp_path, serve, monkeypatch):
+def test_download_moves_into_place(copied, tmp_path, serve, monkeypatch):
     from torch_geometric.datasets import HeterophilousGraphDataset
 
-    there, here = take("Minesweeper"), tmp_path / "here"
-    monkeypatch.setattr(HeterophilousGraphDataset, "url", serve(there / named_set("Minesweeper").raw))
-    graph = load_dataset("Minesweeper", here)
+    remote, local = copied("Minesweeper"), tmp_path / "local"
+    monkeypatch.setattr(HeterophilousGraphDataset, "url", serve(remote / named_set("Minesweeper").raw))
+    graph = load_dataset("Minesweeper", local)
     assert graph.n == 10000
     folder = "HeterophilousGraphDataset/minesweeper"
-    made = {f"{folder}/raw/minesweeper.npz"} | {
+    files = {f"{folder}/raw/minesweeper.npz"} | {
         f"{folder}/processed/{file}.pt" for file in ("data", "pre_filter", "pre_transform")
     }
-    assert files_below(here) == made
-    assert equal(graph, load_dataset("Minesweeper", here))
+    assert files_below(local) == files
+    assert equal(graph, load_dataset("Minesweeper", local))
 
 
-def test_download_of_a_filtered_set(take, tmp_path, serve, monkeypatch):
-    there, here = take("Chameleon-filtered"), tmp_path / "here"
-    monkeypatch.setattr("gpatcher.datasets.download.FILTERED_URL", serve(there / "filtered"))
-    assert load_dataset("Chameleon-filtered", here).n == 890
-    assert files_below(here) == {"filtered/chameleon_filtered.npz"}
+def test_download_of_a_filtered_set(copied, tmp_path, serve, monkeypatch):
+    remote, local = copied("Chameleon-filtered"), tmp_path / "local"
+    monkeypatch.setattr("gpatcher.datasets.download.FILTERED_URL", serve(remote / "filtered"))
+    assert load_dataset("Chameleon-filtered", local).n == 890
+    assert files_below(local) == {"filtered/chameleon_filtered.npz"}
 
 
-def test_only_what_is_missing_is_taken_from_a_download(take, tmp_path, serve, monkeypatch):
+def test_only_what_is_missing_is_taken_from_a_download(copied, tmp_path, serve, monkeypatch):
     from torch_geometric.datasets import WebKB
 
-    root = take("Texas")
+    root = copied("Texas")
     raw = root / "WebKB/texas/raw"
     server = tmp_path / "server"
     (server / "new_data").mkdir(parents=True)
     shutil.copytree(raw, server / "new_data/texas")
     (raw / "out1_graph_edges.txt").unlink()
-    stays = raw / "texas_split_0.6_0.2_0.npz"
-    written = stays.stat().st_mtime_ns
+    untouched = raw / "texas_split_0.6_0.2_0.npz"
+    written = untouched.stat().st_mtime_ns
     monkeypatch.setattr(WebKB, "url", serve(server))
     assert load_dataset("Texas", root).stored_edges == 325
-    assert stays.stat().st_mtime_ns == written
+    assert untouched.stat().st_mtime_ns == written
     assert is_present("Texas", root)
 
 
-def test_a_bad_download_is_not_kept(take, tmp_path, serve, monkeypatch):
-    there, here = take("Chameleon-filtered"), tmp_path / "here"
-    (there / "filtered/chameleon_filtered.npz").write_text("<html>please log in</html>")
-    monkeypatch.setattr("gpatcher.datasets.download.FILTERED_URL", serve(there / "filtered"))
-    with pytest.raises(InputError, match=r"what was downloaded, .* cannot be read \(.*was not kept"):
-        load_dataset("Chameleon-filtered", here)
-    assert list(here.iterdir()) == []
+def test_a_bad_download_is_not_kept(copied, tmp_path, serve, monkeypatch):
+    remote, local = copied("Chameleon-filtered"), tmp_path / "local"
+    (remote / "filtered/chameleon_filtered.npz").write_text("<html>please log in</html>")
+    monkeypatch.setattr("gpatcher.datasets.download.FILTERED_URL", serve(remote / "filtered"))
+    with pytest.raises(InputError, match=r"the downloaded files, .* cannot be read \(.*not kept"):
+        load_dataset("Chameleon-filtered", local)
+    assert not local.exists()
 
 
-def test_loading_prints_nothing(take, monkeypatch, capfd):
+def test_a_download_that_cannot_be_stored_is_still_loaded(copied, tmp_path, serve, monkeypatch):
+    remote = copied("Chameleon-filtered")
+    monkeypatch.setattr("gpatcher.datasets.download.FILTERED_URL", serve(remote / "filtered"))
+    (tmp_path / "file").touch()
+    with pytest.warns(InputWarning, match=r"file/root cannot be written, so the 1 files downloaded were not kept"):
+        assert load_dataset("Chameleon-filtered", tmp_path / "file" / "root").n == 890
+
+
+def test_loading_prints_nothing(copied, monkeypatch, capfd):
     monkeypatch.delenv("PYTEST_CURRENT_TEST")  # torch_geometric is silent where it sees this
-    load_dataset("Texas", take("Texas"))
+    load_dataset("Texas", copied("Texas"))
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.slow
-def test_two_processes_at_once(take):
-    root = take("Texas")
+def test_two_processes_at_once(copied):
+    root = copied("Texas")
     code = (
         "import json, sys; from gpatcher.datasets.load import load_dataset; g = load_dataset('texas', sys.argv[1]);"
         "print(json.dumps([g.n, g.stored_edges, g.splits[9].hash]))"
@@ -376,23 +415,22 @@ def test_two_processes_at_once(take):
     assert [error for _, error in answers] == ["", ""]
     expected = load_dataset("texas", root)
     assert [json.loads(out) for out, _ in answers] == [[183, 325, expected.splits[9].hash]] * 2
-    assert not list(root.glob(".partial-*"))
+    assert not list(root.rglob("*.partial"))
 
 
-def test_a_slower_process_leaves_the_folder_of_the_quicker_one(take, monkeypatch):
+def test_a_slower_process_leaves_the_folder_of_the_faster_one(copied, monkeypatch, tmp_path):
+    root, build = copied("Texas"), download.build
+    written: list[int] = []
 
-    root, build = take("Texas"), download.build
+    def overtaken(dataset, base, stage):
+        other = tmp_path / "other"  # a whole load by another process, while this one is running
+        other.mkdir()
+        build(dataset, base, other)
+        assert download.publish(dataset, other, base, [], replace=False)
+        written.append((base / dataset.processed).stat().st_mtime_ns)
+        return build(dataset, base, stage)
 
-    def overtaken(known, base, stage):
-        monkeypatch.setattr(named, "_build", build)
-        with download.staging(base) as (other, _):  # a whole load by somebody else, while ours is under way
-            build(known, base, other)
-            download.publish(known, other, base, [], replace=False)
-        made.append((base / known.processed).stat().st_mtime_ns)
-        return build(known, base, stage)
-
-    made: list[int] = []
-    monkeypatch.setattr(named, "_build", overtaken)
+    monkeypatch.setattr("gpatcher.datasets.load.build", overtaken)
     assert load_dataset("Texas", root).n == 183
-    assert (root / NAMED["texas"].processed).stat().st_mtime_ns == made[0]
-    assert not list(root.glob(".partial-*"))
+    assert (root / NAMED["texas"].processed).stat().st_mtime_ns == written[0]
+    assert not list(root.rglob("*.partial"))

@@ -46,12 +46,11 @@ def test_seed_decides_everything(name):
     assert np.array_equal(one.y, same.y)
     assert one.x is None or np.array_equal(one.x, same.x)
     assert one.splits[0].hash == same.splits[0].hash != other.splits[0].hash
-    alike = np.array_equal(one.indices, other.indices) and (one.x is None or np.array_equal(one.x, other.x))
-    assert not alike
+    assert not (np.array_equal(one.indices, other.indices) and (one.x is None or np.array_equal(one.x, other.x)))
 
 
 @pytest.mark.parametrize("name", GENERATORS)
-def test_shares_of_the_split(name):
+def test_fractions_of_the_split(name):
     graph = GENERATORS[name](**SMALL[name], train=0.3, val=0.5)
     assert np.allclose(np.array(graph.splits[0].sizes), np.array([0.3, 0.5, 0.2]) * graph.n, atol=1)
     with pytest.raises(InputError, match="val must lie in"):
@@ -81,18 +80,18 @@ def test_csbm_rates_and_features_follow_the_formula(phi):
     # half the difference of the class means is sqrt(mu / n) u plus noise of squared length 1 / n, and |u| = 1
     mu = math.sqrt((1 + epsilon) * n / features) * math.cos(math.pi * phi / 2)
     half = (graph.x[graph.y == 1].mean(axis=0) - graph.x[graph.y == 0].mean(axis=0)) / 2
-    wide = math.sqrt(2 / features)
-    assert abs(n * float(half @ half) - (mu + 1)) < 5 * ((mu + 1) * wide + 2 * math.sqrt(mu / features))
+    spread = math.sqrt(2 / features)
+    assert abs(n * float(half @ half) - (mu + 1)) < 5 * ((mu + 1) * spread + 2 * math.sqrt(mu / features))
     assert features * graph.x.var() == pytest.approx(1 + mu / n, rel=0.01)
 
 
 @pytest.mark.parametrize("n", [10, 12])
 def test_csbm_reaches_every_pair_once(n):
-    # with this degree and epsilon all pairs on one side have probability 1 and all others 0
-    inside = csbm(phi=1, n=n, degree=n / 2, epsilon=n / 2 - 1, features=2)
-    across = csbm(phi=-1, n=n, degree=n / 2, epsilon=n / 2 - 1, features=2)
-    assert np.array_equal(dense(inside), (inside.y[:, None] == inside.y) & ~np.eye(n, dtype=bool))
-    assert np.array_equal(dense(across), across.y[:, None] != across.y)
+    # with this degree and epsilon all pairs within (or between) the classes have probability 1 and all others 0
+    within = csbm(phi=1, n=n, degree=n / 2, epsilon=n / 2 - 1, features=2)
+    between = csbm(phi=-1, n=n, degree=n / 2, epsilon=n / 2 - 1, features=2)
+    assert np.array_equal(dense(within), (within.y[:, None] == within.y) & ~np.eye(n, dtype=bool))
+    assert np.array_equal(dense(between), between.y[:, None] != between.y)
 
 
 def test_csbm_pairs_are_equally_likely():
@@ -118,12 +117,12 @@ def test_csbm_pairs_are_equally_likely():
         (dict(degree=math.inf), "degree must be at least 0 and finite, got inf"),
     ],
 )
-def test_csbm_refusals(arguments, message):
+def test_csbm_rejects_bad_arguments(arguments, message):
     with pytest.raises(InputError, match=message):
         csbm(**arguments)
 
 
-def test_csbm_takes_the_way_out_of_its_own_message():
+def test_csbm_accepts_the_values_its_messages_suggest():
     assert csbm(degree=4.25, phi=1.0, n=400, features=3).n == 400
     assert csbm(degree=10.0, n=15, features=3).n == 15
 
@@ -135,32 +134,32 @@ def test_csbm_takes_the_way_out_of_its_own_message():
 def test_board_by_brute_force(rows, columns):
     graph = minesweeper(rows, columns, mines=0.3, hidden=0.4, seed=1)
     n = rows * columns
-    covered = 0
+    hidden = 0
     for v in range(n):
         r, c = divmod(v, columns)
-        around = [
+        neighbours = [
             i * columns + j
             for i in range(max(0, r - 1), min(rows, r + 2))
             for j in range(max(0, c - 1), min(columns, c + 2))
             if (i, j) != (r, c)
         ]
-        assert graph.neighbours(v).tolist() == around
+        assert graph.neighbours(v).tolist() == neighbours
         expected = np.zeros(10)
         if graph.x[v, 9]:
-            covered += 1
+            hidden += 1
             expected[9] = 1
         else:
-            expected[sum(graph.y[around])] = 1
+            expected[sum(graph.y[neighbours])] = 1
         assert graph.x[v].tolist() == expected.tolist()
-    assert covered == round(0.4 * n)
+    assert hidden == round(0.4 * n)
     assert graph.y.sum() == round(0.3 * n)
     assert graph.classes == ("free", "mine")
 
 
 def test_board_hides_mines_and_free_cells_alike():
     graph = minesweeper(100, 100)
-    share = graph.x[graph.y == 1, 9].mean()
-    assert abs(share - 0.5) < 5 * math.sqrt(0.25 / 2000)
+    fraction = graph.x[graph.y == 1, 9].mean()
+    assert abs(fraction - 0.5) < 5 * math.sqrt(0.25 / 2000)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +172,7 @@ def test_board_hides_mines_and_free_cells_alike():
         (dict(rows=0), "rows must be at least 1"),
     ],
 )
-def test_board_refusals(arguments, message):
+def test_board_rejects_bad_arguments(arguments, message):
     with pytest.raises(InputError, match=message):
         minesweeper(**arguments)
 
@@ -202,7 +201,7 @@ def test_colouring_is_proper_regular_and_connected(n, colours, degree):
         assert ((vectors.T @ z) ** 2)[values < 0].sum() > 0.01  # so not all of it is low-frequency
 
 
-def test_colouring_takes_the_highest_degree_it_names():
+def test_colouring_accepts_the_degree_its_message_suggests():
     assert colouring(n=8, degree=6).m == 24
 
 
@@ -218,11 +217,11 @@ def test_colouring_shuffles_the_ids():
         (dict(n=3, colours=9), "the nearest is 9"),
         (dict(degree=5), "degree must be even and at least 2, got 5; take 6"),
         (dict(degree=0), "degree must be even and at least 2, got 0; take 2"),
-        (dict(n=8, degree=8), "degree=8 .* n=8 nodes in 4 colours has; raise n or lower degree to at most 6"),
+        (dict(n=8, degree=8), "degree=8 .* n=8 nodes in 4 colours; raise n or lower degree to at most 6"),
         (dict(colours=1), "colours must be at least 2"),
     ],
 )
-def test_colouring_refusals(arguments, message):
+def test_colouring_rejects_bad_arguments(arguments, message):
     with pytest.raises(InputError, match=message):
         colouring(**arguments)
 
@@ -240,20 +239,20 @@ def test_rmat_has_exactly_m_edges(n, m):
     assert not np.diag(adjacency).any()
 
 
-def test_rmat_draws_follow_the_quarters():
+def test_rmat_draws_follow_the_quadrants():
     a, b, c = 0.5, 0.2, 0.1
-    quarter = np.array([[a, b], [c, 1 - a - b - c]])
-    expected = np.kron(np.kron(quarter, quarter), quarter)[:7, :7]
+    quadrants = np.array([[a, b], [c, 1 - a - b - c]])
+    expected = np.kron(np.kron(quadrants, quadrants), quadrants)[:7, :7]
     expected = np.triu(expected + expected.T, 1)
     keys = np.empty(200_000, np.int64)
     draw_rmat(keys, np.uint64(7), 0, 7, 3, a, a + b, a + b + c)
     edges = keys[keys != np.iinfo(np.int64).max]
-    seen = np.zeros((7, 7))
-    np.add.at(seen, (edges >> 32, edges & 0xFFFFFFFF), 1)
-    assert (abs(seen - expected * keys.size) <= 5 * np.sqrt(expected * keys.size)).all()
+    counts = np.zeros((7, 7))
+    np.add.at(counts, (edges >> 32, edges & 0xFFFFFFFF), 1)
+    assert (abs(counts - expected * keys.size) <= 5 * np.sqrt(expected * keys.size)).all()
 
 
-def test_rmat_draws_depend_on_their_number_only():
+def test_rmat_draws_do_not_depend_on_threads_or_blocks():
     whole, parts = np.empty(1000, np.int64), np.empty(1000, np.int64)
     before = numba.get_num_threads()
     arguments = (1000, 10, 0.57, 0.76, 0.95)
@@ -267,20 +266,20 @@ def test_rmat_draws_depend_on_their_number_only():
     assert np.array_equal(whole, parts)
 
 
-def test_rmat_drops_its_surplus_anywhere():
-    # of few edges much is surplus; with even quarters each end is spread evenly
+def test_rmat_drops_a_random_surplus():
+    # with few edges the surplus is large; with equal quadrants the endpoints are uniform
     graph = rmat(1000, 100, a=0.25, b=0.25, c=0.25)
-    ends = np.repeat(np.arange(1000), np.diff(graph.indptr))
-    assert abs(ends.mean() - 499.5) < 5 * 1000 / math.sqrt(12 * 200)
+    endpoints = np.repeat(np.arange(1000), np.diff(graph.indptr))
+    assert abs(endpoints.mean() - 499.5) < 5 * 1000 / math.sqrt(12 * 200)
 
 
-def test_rmat_degrees_are_skewed_and_even_quarters_are_not():
-    skewed, even = rmat(2000, 20000).degrees(), rmat(2000, 20000, a=0.25, b=0.25, c=0.25).degrees()
+def test_rmat_degrees_are_skewed_unless_the_quadrants_are_equal():
+    skewed, equal = rmat(2000, 20000).degrees(), rmat(2000, 20000, a=0.25, b=0.25, c=0.25).degrees()
     assert skewed.max() > 10 * skewed.mean()
-    assert even.max() < 3 * even.mean()
+    assert equal.max() < 3 * equal.mean()
 
 
-def test_rmat_labels_are_blocks_and_features_know_them():
+def test_rmat_labels_are_blocks_with_separable_features():
     graph = rmat(1003, 4000, classes=5, features=16)
     assert graph.y.tolist() == [i * 5 // 1003 for i in range(1003)]
     means = np.stack([graph.x[graph.y == label].mean(axis=0) for label in range(5)])
@@ -315,7 +314,7 @@ def test_rmat_needs_little_more_memory_than_its_graph():
     [
         (dict(n=10, m=46), "m=46 edges do not fit among n=10 nodes: there are 45 pairs"),
         (dict(n=64, m=2016), r"m=2016 distinct edges are too many for n=64.* lower m, raise n"),
-        (dict(n=10, m=5, a=0, b=0, c=0), "100 rounds found 0"),
+        (dict(n=10, m=5, a=0, b=0, c=0), "100 rounds gave 0"),
         (dict(a=0.6, b=0.3, c=0.3), r"a \+ b \+ c must be at most 1, got 0.6 \+ 0.3 \+ 0.3 = 1.2"),
         (dict(a=-0.1), r"a must lie in \[0, 1\], got -0.1"),
         (dict(n=10, m=5, classes=11), r"classes must lie in \[1, 10\], got 11"),
@@ -324,12 +323,12 @@ def test_rmat_needs_little_more_memory_than_its_graph():
         (dict(features=-1), "features must be at least 0"),
     ],
 )
-def test_rmat_refusals(arguments, message):
+def test_rmat_rejects_bad_arguments(arguments, message):
     with pytest.raises(InputError, match=message):
         rmat(**arguments)
 
 
-# -------------------------------------------------------------------------------------- from a text
+# ------------------------------------------------------------------------------------------- strings
 
 
 def test_source_equals_the_call_and_names_the_graph():
@@ -353,21 +352,21 @@ def test_source_keeps_all_digits_of_a_seed():
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("sbm:n=10", "unknown generator 'sbm'; there are csbm, board, colouring, rmat"),
+        ("sbm:n=10", "unknown generator 'sbm'; choose one of csbm, board, colouring, rmat"),
         ("", "unknown generator ''"),
         ("csbm:p=3", "csbm has no argument 'p'; it has phi, n, degree, features, epsilon, seed, train, val"),
         ("csbm:n=12,n=14", "n is given twice"),
-        ("csbm:n=1.5", "n must be a whole number, got '1.5'"),
-        ("csbm:n=many", "n must be a whole number, got 'many'"),
-        ("csbm:n=inf", "n must be a whole number, got 'inf'"),
-        ("csbm:n=", "n must be a whole number, got ''"),
+        ("csbm:n=1.5", "n must be an integer, got '1.5'"),
+        ("csbm:n=many", "n must be an integer, got 'many'"),
+        ("csbm:n=inf", "n must be an integer, got 'inf'"),
+        ("csbm:n=", "n must be an integer, got ''"),
         ("csbm:phi=half", "csbm:phi=half: phi must be a number, got 'half'"),
-        ("csbm:phi", "'phi' is no argument; write name=value"),
-        ("csbm:phi=0.1,", "'' is no argument"),
+        ("csbm:phi", "'phi' is not an argument; write name=value"),
+        ("csbm:phi=0.1,", "'' is not an argument"),
         ("csbm:phi=nan", r"phi must lie in \[-1, 1\], got nan"),
         ("csbm:=3", "csbm has no argument ''"),
     ],
 )
-def test_source_refusals(source, message):
+def test_source_rejects_bad_arguments(source, message):
     with pytest.raises(InputError, match=message):
         parse_source(source)

@@ -1,1 +1,1 @@
-"""Where graphs come from: benchmark sets by name and generators."""
+"""Benchmark graphs by name, and random graphs."""

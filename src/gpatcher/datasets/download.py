@@ -1,14 +1,12 @@
-"""Download and reading of the raw files of named data sets."""
+"""Download and read the raw files of the named data sets, and publish them in the data folder."""
 
 from __future__ import annotations
 
 import io
 import shutil
-import tempfile
 import threading
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, suppress
+from contextlib import redirect_stderr, suppress
 from pathlib import Path
 
 import numpy as np
@@ -17,134 +15,125 @@ from gpatcher.datasets.registry import NamedSet
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
+from gpatcher.io import draft_of, make_folder, new_folder
 
 FILTERED_URL = "https://raw.githubusercontent.com/yandex-research/heterophilous-graphs/main/data"
 _DOWNLOAD_TIMEOUT = 60  # seconds without an answer
-# errors that say nothing about a file: a lack of memory, a warning made an error
+# errors that do not mean a damaged file: out of memory, a warning turned into an error
 NOT_THE_FILE = (MemoryError, Warning)
-# The filters of `warnings` and sys.stderr belong to the whole process: one thread at a time may bend them.
+# Warning filters and sys.stderr are global to the process: only one thread at a time may change them.
 LOCK = threading.Lock()
 
 
-@contextmanager
-def staging(base: Path) -> Iterator[tuple[Path, bool]]:
-    """Give a scratch folder beside the data, or elsewhere (False) where nothing can be written there."""
-    try:
-        base.mkdir(parents=True, exist_ok=True)
-        scratch, keep = tempfile.TemporaryDirectory(dir=base, prefix=".partial-", ignore_cleanup_errors=True), True
-    except OSError:
-        scratch, keep = tempfile.TemporaryDirectory(prefix="gpatcher-", ignore_cleanup_errors=True), False
-    with scratch as folder:
-        yield Path(folder), keep
-
-
-def build(known: NamedSet, base: Path, stage: Path) -> tuple[Graph, list[str]]:
-    """Read the raw files in the scratch folder; return the graph and the names of the files downloaded to it."""
-    if known.reader is not None:
-        import torch_geometric.datasets  # noqa: F401  (here, so that a broken installation is not taken for a broken file)
-    raw, copies = base / known.raw, stage / known.raw
+def build(dataset: NamedSet, base: Path, stage: Path) -> tuple[Graph, list[str]]:
+    """Read the raw files, copied or downloaded to ``stage``; return the graph and the names of the downloaded files."""
+    if dataset.reader is not None:
+        import torch_geometric.datasets  # noqa: F401  (outside the try: a broken installation is not a broken file)
+    raw, copies = base / dataset.raw, stage / dataset.raw
     copies.mkdir(parents=True)
-    missing = [file for file in known.files if not (raw / file).is_file()]
-    fetched = not missing
+    missing = [file for file in dataset.files if not (raw / file).is_file()]
     try:
-        for file in known.files:
+        for file in dataset.files:
             if file not in missing:
                 # a copy, not a link: a class that downloads again must not write into the user's file
                 shutil.copyfile(raw / file, copies / file)
-        if known.reader is None:
+        if dataset.reader is None:
             if missing:
-                _download(f"{FILTERED_URL}/{known.files[0]}", copies / known.files[0])
-            fetched = True
-            graph = _read_npz(known, copies / known.files[0])
+                _download(f"{FILTERED_URL}/{dataset.files[0]}", copies / dataset.files[0])
+            graph = _read_npz(dataset, copies / dataset.files[0])
         else:
-            graph = _read_raw(known, stage)
-        return check_counts(known, graph), missing
+            graph = _read_raw(dataset, stage)
+        return check_counts(dataset, graph), missing
     except NOT_THE_FILE:
         raise
-    except Exception as error:  # the network, the disk and every parser have their own
-        # the classes make the folder of their results between the download and the reading
-        fetched = fetched or (stage / known.processed).parent.is_dir()
+    except Exception as error:  # network, disk and parsers raise errors of many types
         cause = reason(error)
         disk = isinstance(error, OSError) and error.errno is not None
-    if not fetched:
+    if not missing and disk:
+        raise InputError(f"{dataset.name}: the files in {raw} could not be copied to {stage.parent} and read ({cause})")
+    if not missing:
+        raise InputError(f"{dataset.name}: the files in {raw} are damaged ({cause}); delete that folder and try again")
+    if all((copies / file).is_file() for file in missing):
         raise InputError(
-            f"{known.name}: {len(missing)} of {len(known.files)} files are missing from {raw}: {', '.join(missing)}; "
-            f"the download failed ({cause}); put them there by hand, or set root or GPATCHER_DATA to the folder "
-            "that holds them"
+            f"{dataset.name}: the downloaded files, together with those in {raw}, cannot be read ({cause}) and were "
+            "not kept; try again later, or delete that folder first"
         )
-    if missing:
-        raise InputError(
-            f"{known.name}: what was downloaded, with what is in {raw}, cannot be read ({cause}) and was not kept; "
-            "try again later, or with that folder deleted"
-        )
-    if disk:
-        raise InputError(f"{known.name}: the files in {raw} could not be copied to {stage.parent} and read ({cause})")
-    raise InputError(f"{known.name}: the files in {raw} are damaged ({cause}); delete that folder and load it again")
+    raise InputError(
+        f"{dataset.name}: {len(missing)} of {len(dataset.files)} files are missing from {raw}: {', '.join(missing)}; "
+        f"the download failed ({cause}); copy them to that folder by hand, or set root or GPATCHER_DATA to the folder "
+        "that holds them"
+    )
 
 
-def publish(known: NamedSet, stage: Path, base: Path, downloaded: list[str], *, replace: bool) -> bool:
-    """Move new raw files and the processed folder into place, each by one rename; return whether the files went."""
+def publish(dataset: NamedSet, stage: Path, base: Path, downloaded: list[str], *, replace: bool) -> bool:
+    """Copy new raw files and the processed folder to ``base``, each whole or not at all; False where it fails."""
     try:
-        (base / known.raw).mkdir(parents=True, exist_ok=True)
+        raw = make_folder(base / dataset.raw)
         for file in downloaded:
-            (stage / known.raw / file).replace(base / known.raw / file)
-    except OSError:
+            with draft_of(raw / file) as draft:
+                shutil.copyfile(stage / dataset.raw / file, draft)
+    except InputError:
         return False
-    if known.reader is not None:
-        made, place = (stage / known.processed).parent, (base / known.processed).parent
-        if replace or not (base / known.processed).is_file():  # damaged, or left by an interrupted run
-            with suppress(OSError):
-                place.rename(stage / "damaged")
-        # where another process was quicker its folder stays, and where the folder is closed nothing is kept
-        with suppress(OSError):
-            made.rename(place)
+    if dataset.reader is not None:
+        processed = base / dataset.processed
+        if replace or not processed.is_file():  # damaged, or left by an interrupted run
+            shutil.rmtree(processed.parent, ignore_errors=True)
+        # the folder of a faster process stays, and where the data folder is read-only nothing is kept
+        with suppress(InputError), new_folder(processed.parent) as folder:
+            shutil.copytree((stage / dataset.processed).parent, folder, dirs_exist_ok=True)
     return True
 
 
-def _read_raw(known: NamedSet, stage: Path) -> Graph:
+def _read_raw(dataset: NamedSet, stage: Path) -> Graph:
     import torch_geometric.datasets
 
-    reader = getattr(torch_geometric.datasets, str(known.reader))
+    reader = getattr(torch_geometric.datasets, str(dataset.reader))
     with redirect_stderr(io.StringIO()):  # it reports its progress there
-        data = reader(str(stage / known.folder), **known.arguments)[0]
-    return Graph.from_pyg(data, known.name)
+        data = reader(str(stage / dataset.folder), **dataset.arguments)[0]
+    return Graph.from_pyg(data, dataset.name)
 
 
-def read_processed(known: NamedSet, path: Path) -> Graph:
+def read_processed(dataset: NamedSet, path: Path) -> Graph:
+    """Read the file that the class of a data set wrote after reading the raw ones."""
     from torch_geometric.data import InMemoryDataset
 
-    # not through the class itself: finding the file gone it would write a new one in place
+    # not through the class itself: where the file has disappeared it would write a new one in place
     saved = InMemoryDataset()
     saved.load(str(path))
-    return Graph.from_pyg(saved[0], known.name)
+    return Graph.from_pyg(saved[0], dataset.name)
 
 
-def _read_npz(known: NamedSet, path: Path) -> Graph:
-    # opened here because NumPy leaves open what it cannot read
+def _read_npz(dataset: NamedSet, path: Path) -> Graph:
+    # opened here because NumPy does not close a file that it cannot read
     with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         source, target = arrays["edges"].T
+        if not dataset.directed:  # each edge is filed once
+            source, target = np.concatenate([source, target]), np.concatenate([target, source])
         masks = [arrays[f"{part}_masks"] for part in ("train", "val", "test")]
         return Graph.from_edge_index(
-            (np.concatenate([source, target]), np.concatenate([target, source])),
+            (source, target),
             x=arrays["node_features"],
             y=arrays["node_labels"],
             splits=[Split(*parts) for parts in zip(*masks, strict=True)],
-            name=known.name,
+            name=dataset.name,
         )
 
 
 def _download(url: str, path: Path) -> None:
+    # no pooch: the classes of torch_geometric download all other sets, so it would serve one file and replace two lines
     with urllib.request.urlopen(url, timeout=_DOWNLOAD_TIMEOUT) as answer, path.open("wb") as file:
         shutil.copyfileobj(answer, file)
 
 
-def check_counts(known: NamedSet, graph: Graph) -> Graph:
-    found = (graph.n, graph.stored_edges, graph.splits[0].test.size)
-    if known.size is not None and found != known.size:
-        counts = "{:,} nodes, {:,} edges and {:,} test nodes"
-        raise InputError(f"{counts.format(*found)} were read where there should be {counts.format(*known.size)}")
+def check_counts(dataset: NamedSet, graph: Graph) -> Graph:
+    """Return the graph; an error where its size is not the published one."""
+    counts = (graph.n, graph.stored_edges, graph.splits[0].test.size)
+    if dataset.size is not None and counts != dataset.size:
+        text = "{:,} nodes, {:,} edges and {:,} test nodes"
+        raise InputError(f"the files hold {text.format(*counts)} instead of {text.format(*dataset.size)}")
     return graph
 
 
 def reason(error: Exception) -> str:
+    """Return the type and the first line of an error."""
     return f"{type(error).__name__}: {error}".strip().splitlines()[0]

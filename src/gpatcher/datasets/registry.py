@@ -1,8 +1,4 @@
-"""Benchmark graphs by name, read by torch_geometric's own classes from a folder of their raw files.
-
-Files that are there are used and the others are downloaded. All work happens in a folder of its own and
-moves into place when it is complete, so a failure, an interruption or a second process leaves nothing half-made.
-"""
+"""Registry of the benchmark graphs: names, raw files, splits and how results are reported."""
 
 from __future__ import annotations
 
@@ -22,20 +18,32 @@ _PLANETOID_PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 
 @dataclass(frozen=True)
 class NamedSet:
-    """A benchmark graph: where its files lie, which class reads them and how results on it are reported.
+    """A benchmark graph: its files, the class that reads them and how results on it are reported.
 
     Parameters
     ----------
-    name : what it is called in tables
-    folder : its folder below the root, given to the class as its own root
-    raw : the folder of its raw files below the root
-    files : names of the raw files
-    protocol : the splits that come with it
-    reader : class in torch_geometric.datasets; None for an npz file read here
-    arguments : what the class is given besides its folder
-    size : nodes, stored edges and test nodes of the first split; None where damage to a file shows by itself
-    leaky : whether nodes of the test set are copies of training nodes
-    metric : "accuracy", or "roc_auc" where there are two classes of very different sizes
+    name : str
+        Name shown in tables.
+    folder : str
+        Root passed to the class, relative to the data folder.
+    raw : str
+        Folder of the raw files, relative to the data folder.
+    files : tuple of str
+        Names of the raw files.
+    protocol : str
+        Splits of the data set.
+    reader : str, optional
+        Class in `torch_geometric.datasets`; None for an npz file read by gpatcher.
+    arguments : mapping
+        Further arguments of the class.
+    size : tuple of int, optional
+        Nodes, stored edges and test nodes of the first split. None where a truncated file cannot be read anyway.
+    directed : bool
+        Whether edges have a direction. It is kept as filed; `Graph.undirected` drops it.
+    leaky : bool
+        Whether many test nodes duplicate training nodes.
+    metric : {"accuracy", "roc_auc"}
+        ROC-AUC for two classes of very different sizes.
     """
 
     name: str
@@ -46,12 +54,13 @@ class NamedSet:
     reader: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
     size: tuple[int, int, int] | None = None
+    directed: bool = False
     leaky: bool = False
     metric: str = "accuracy"
 
     @property
     def processed(self) -> str:
-        """The file below the root that the class writes after reading the raw ones."""
+        """File that the class writes after reading the raw ones, relative to the data folder."""
         return str(Path(self.raw).parent / "processed" / "data.pt")
 
 
@@ -69,6 +78,7 @@ def _planetoid(name: str, nodes: int, edges: int) -> NamedSet:
 
 
 def _geom_gcn(name: str, reader: str, raw: str, prefix: str, size: tuple[int, int, int], **more: Any) -> NamedSet:
+    """Describe a set of geom-gcn; the classes of torch_geometric keep the direction of the edges as filed."""
     return NamedSet(
         name=name,
         folder=reader,
@@ -81,6 +91,7 @@ def _geom_gcn(name: str, reader: str, raw: str, prefix: str, size: tuple[int, in
         protocol="ten geom-gcn splits (48/32/20)",
         reader=reader,
         size=size,
+        directed=True,
         **more,
     )
 
@@ -110,20 +121,21 @@ def _heterophilous(name: str, metric: str = "accuracy") -> NamedSet:
     )
 
 
-def _filtered(name: str) -> NamedSet:
+def _filtered(name: str, directed: bool = False) -> NamedSet:
     return NamedSet(
         name=name,
         folder="filtered",
         raw="filtered",
         files=(f"{name.lower().replace('-', '_')}.npz",),
-        protocol="ten geom-gcn splits less the duplicated nodes (about 48/32/20)",
+        protocol="ten geom-gcn splits without the duplicate nodes (about 48/32/20)",
+        directed=directed,
     )
 
 
-# A text file that is cut short still parses, hence the sizes; a pickle or an npz file does not.
+# A truncated text file still parses, hence the sizes; a truncated pickle or npz file does not.
 NAMED: dict[str, NamedSet] = {
-    known.name.lower(): known
-    for known in (
+    dataset.name.lower(): dataset
+    for dataset in (
         _planetoid("Cora", 2_708, 10_556),
         _planetoid("CiteSeer", 3_327, 9_104),
         _planetoid("PubMed", 19_717, 88_648),
@@ -135,6 +147,8 @@ NAMED: dict[str, NamedSet] = {
         _geom_gcn("Actor", "Actor", "raw", "film", (7_600, 30_019, 1_520)),
         _filtered("Chameleon-filtered"),
         _filtered("Squirrel-filtered"),
+        _filtered("Chameleon-filtered-directed", directed=True),
+        _filtered("Squirrel-filtered-directed", directed=True),
         _heterophilous("Minesweeper", metric="roc_auc"),
         _heterophilous("Tolokers", metric="roc_auc"),
         _heterophilous("Roman-empire"),
@@ -145,12 +159,12 @@ NAMED: dict[str, NamedSet] = {
 
 
 def canonical_key(name: str) -> str:
-    """Return the name in the spelling of the keys of `NAMED`: lower case, with hyphens."""
+    """Return the key of a name in `NAMED`: lower case, with hyphens."""
     return name.strip().lower().replace("_", "-")
 
 
 def named_set(name: str) -> NamedSet:
-    """Return what is known about a data set, its name in any case and with ``-`` or ``_``.
+    """Return the entry of a data set, its name in any case and with ``-`` or ``_``.
 
     Examples
     --------
@@ -159,11 +173,17 @@ def named_set(name: str) -> NamedSet:
     """
     key = canonical_key(name)
     if key not in NAMED:
-        close = [NAMED[match].name for match in difflib.get_close_matches(key, NAMED)]
-        meant = f"did you mean {' or '.join(close)}? " if close else ""
-        known = ", ".join(known.name for known in NAMED.values())
-        raise InputError(f"there is no data set called {name!r}; {meant}The names are: {known}")
+        names = {key: dataset.name for key, dataset in NAMED.items()}
+        raise InputError(
+            f"there is no data set called {name!r}; {suggestion(key, names)}The names are: {', '.join(names.values())}"
+        )
     return NAMED[key]
+
+
+def suggestion(key: str, names: Mapping[str, str]) -> str:
+    """Return "did you mean ...? " with the names whose keys are close to ``key``, or an empty string."""
+    close = [names[match] for match in difflib.get_close_matches(key, names)]
+    return f"did you mean {' or '.join(close)}? " if close else ""
 
 
 def dataset_root(root: str | Path | None = None) -> Path:
@@ -176,12 +196,12 @@ def dataset_root(root: str | Path | None = None) -> Path:
 
 
 def missing_files(name: str, root: str | Path | None = None) -> list[Path]:
-    """Return the raw files of a data set that are not below the root."""
-    known = named_set(name)
-    paths = [dataset_root(root) / known.raw / file for file in known.files]
+    """Return the raw files of a data set that do not exist in the data folder."""
+    dataset = named_set(name)
+    paths = [dataset_root(root) / dataset.raw / file for file in dataset.files]
     return [path for path in paths if not path.is_file()]
 
 
 def is_present(name: str, root: str | Path | None = None) -> bool:
-    """Return whether all raw files of a data set are below the root, so that loading it needs no download."""
+    """Return whether all raw files of a data set exist, so that loading it needs no download."""
     return not missing_files(name, root)

@@ -1,7 +1,7 @@
 """Random graphs with known properties: block model, minesweeper board, proper colouring, R-MAT.
 
 Each generator returns an undirected `Graph` without self-loops and with one stratified split; the same
-arguments give the same graph. `parse_source` makes one from a text such as ``csbm:phi=-0.5,n=5000``.
+arguments give the same graph. `parse_source` builds one from a string such as ``csbm:phi=-0.5,n=5000``.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from gpatcher.graph.split import check_shares, stratified_split
 from gpatcher.kernels.csr import merge_rows
 from gpatcher.kernels.rmat import draw_rmat
 
-_RMAT_ROUNDS = 100  # draws of R-MAT edges before the graph counts as too dense to reach
-_REJECTED = np.iinfo(np.int64).max  # key of a draw that is no edge; sorts behind every edge
+_RMAT_ROUNDS = 100  # rounds of drawing missing R-MAT edges before the graph is refused as too dense
+_REJECTED = np.iinfo(np.int64).max  # key of a rejected draw; sorts after every edge
 
 
 def csbm(
@@ -34,29 +34,36 @@ def csbm(
     train: float = 0.6,
     val: float = 0.2,
 ) -> Graph:
-    """Draw a contextual stochastic block model, its information moved between edges and features by ``phi``.
+    """Draw a contextual stochastic block model; ``phi`` moves the information between edges and features.
 
-    Two classes v_i = ±1 of equal size. Nodes of one class are joined with probability c_in / n, of
-    different classes with c_out / n, where c_in, c_out = d ± λ √d; features are
+    There are two classes v_i = ±1 of equal size. Two nodes of the same class are joined with probability c_in / n, of
+    different classes with c_out / n, where c_in, c_out = d ± λ √d. The features are
 
         b_i = √(μ / n) v_i u + z_i / √f,    u ~ N(0, I / f),  z_i ~ N(0, I).
 
-    The dial (Chien et al., Adaptive Universal Generalized PageRank, ICLR 2021) walks along the arc
+    φ (Chien et al., Adaptive Universal Generalized PageRank, ICLR 2021) parametrises the arc
     λ² + μ² f / n = 1 + ε, on which the labels are equally hard to recover:
 
         λ = √(1 + ε) sin(π φ / 2),    μ = √((1 + ε) n / f) cos(π φ / 2).
 
-    At φ = 0 only the features tell the classes, at 1 only the edges, which join like to like, and at -1
-    only the edges, which join unlike nodes.
+    At φ = 0 only the features are informative; at φ = ±1 only the edges are, homophilous at 1 and heterophilous at -1.
 
     Parameters
     ----------
-    phi : φ in [-1, 1]
-    n : number of nodes
-    degree : d, the mean degree
-    features : f, the number of features; x is float32, shape (n, f)
-    epsilon : ε, how far the labels lie above the threshold of recovery
-    seed, train, val : of the random numbers; shares of the split
+    phi : float
+        φ, in [-1, 1].
+    n : int
+        Number of nodes.
+    degree : float
+        Mean degree d.
+    features : int
+        Number of features f; x is float32, shape (n, f).
+    epsilon : float
+        ε, the distance of the labels from the recovery threshold.
+    seed : int
+        Seed of the graph and of the split.
+    train, val : float
+        Fractions of the split; the rest is the test part.
 
     Examples
     --------
@@ -72,58 +79,58 @@ def csbm(
     rng = _rng(seed)
     strength = math.sqrt(1 + epsilon) * math.sin(math.pi * phi / 2)
     mu = math.sqrt((1 + epsilon) * n / features) * max(0.0, math.cos(math.pi * phi / 2))
-    inside, between = _csbm_probabilities(n, degree, strength, f"phi={phi}, epsilon={epsilon}, degree={degree}")
+    within, between = _csbm_probabilities(n, degree, strength, f"phi={phi}, epsilon={epsilon}, degree={degree}")
 
     shuffled = rng.permutation(n)
     halves = shuffled[: n // 2], shuffled[n // 2 :]
     y = np.zeros(n, np.int64)
     y[halves[1]] = 1
-    ends: list[tuple[IntArray, IntArray]] = []
+    edges: list[tuple[IntArray, IntArray]] = []
     for half in halves:
         size = half.size
-        pair = _distinct(rng, size * (size - 1) // 2, inside)
-        # number the pairs along the diagonals of a circle: (i, i + 1), then (i, i + 2), ...; exact in integers
-        ends.append((half[pair % size], half[(pair % size + 1 + pair // size) % size]))
+        pair = _distinct(rng, size * (size - 1) // 2, within)
+        # enumerate the pairs by their distance on a circle: (i, i + 1), then (i, i + 2), ...; exact in integers
+        edges.append((half[pair % size], half[(pair % size + 1 + pair // size) % size]))
     pair = _distinct(rng, halves[0].size * halves[1].size, between)
-    ends.append((halves[0][pair // halves[1].size], halves[1][pair % halves[1].size]))
+    edges.append((halves[0][pair // halves[1].size], halves[1][pair % halves[1].size]))
 
     direction = rng.standard_normal(features, dtype=np.float32) * np.float32(math.sqrt(mu / n / features))
     x = rng.standard_normal((n, features), dtype=np.float32)
     x /= np.float32(math.sqrt(features))
     x[y == 0] -= direction
     x[y == 1] += direction
-    source, target = (np.concatenate(side) for side in zip(*ends, strict=True))
+    source, target = (np.concatenate(side) for side in zip(*edges, strict=True))
     graph = Graph.from_edge_index((source, target), x=x, y=y, name="csbm").undirected()
     return _with_split(graph, train, val, seed)
 
 
-def _csbm_probabilities(n: int, degree: float, strength: float, given: str) -> tuple[float, float]:
-    """Return c_in / n and c_out / n; an error where one is no probability."""
+def _csbm_probabilities(n: int, degree: float, strength: float, arguments: str) -> tuple[float, float]:
+    """Return c_in / n and c_out / n; an error where one is not a probability."""
     spread = math.sqrt(degree) * strength
-    # rounding may carry a probability of just 0 or 1 a little beyond
+    # a probability of exactly 0 or 1 may exceed the interval by rounding
     if degree - abs(spread) < -1e-9:
         which = "between" if spread > 0 else "within"
         raise InputError(
-            f"{given} make the probability of an edge {which} classes negative; "
+            f"{arguments} make the probability of an edge {which} classes negative; "
             f"raise degree to at least {math.ceil(100 * strength**2) / 100}, or lower epsilon or |phi|"
         )
     if degree + abs(spread) > n + 1e-9:
         raise InputError(
-            f"{given} make the probability of an edge {(degree + abs(spread)) / n:.3g} among n={n} nodes; "
+            f"{arguments} make the probability of an edge {(degree + abs(spread)) / n:.3g} among n={n} nodes; "
             f"raise n to at least {math.ceil(degree + abs(spread))} or lower degree"
         )
     return min(1.0, max(0.0, degree + spread) / n), min(1.0, max(0.0, degree - spread) / n)
 
 
 def _distinct(rng: np.random.Generator, population: int, probability: float) -> IntArray:
-    """Take each number below ``population`` with a probability, in memory of the numbers taken."""
+    """Sample each integer below ``population`` with a probability, in memory proportional to the sample."""
     size = int(rng.binomial(population, probability))
     if 2 * size > population:
         return rng.permutation(population)[:size]
-    taken = np.empty(0, np.int64)
-    while taken.size < size:
-        taken = np.unique(np.concatenate([taken, rng.integers(population, size=size - taken.size)]))
-    return taken
+    sample = np.empty(0, np.int64)
+    while sample.size < size:
+        sample = np.unique(np.concatenate([sample, rng.integers(population, size=size - sample.size)]))
+    return sample
 
 
 def minesweeper(
@@ -135,17 +142,21 @@ def minesweeper(
     train: float = 0.5,
     val: float = 0.25,
 ) -> Graph:
-    """Lay a minesweeper board: cells joined by a king's move, the label says whether there is a mine.
+    """Draw a minesweeper board: cells are joined to the up to eight around them, the label marks the mines.
 
-    The features of cell v are the one-hot number of mines among its neighbours, columns 0 to 8; for the
-    hidden cells these are zero and column 9 is 1. A share ``mines`` of the cells has a mine and a share
-    ``hidden`` is hidden, both rounded and drawn independently of each other.
+    The features of a cell are the one-hot number of mines among its neighbours, in columns 0 to 8. For a hidden cell
+    they are zero and column 9 is 1. Mines and hidden cells are drawn independently of each other.
 
     Parameters
     ----------
-    rows, columns : size of the board; node ``row * columns + column``
-    mines, hidden : shares of the cells
-    seed, train, val : of the random numbers; shares of the split
+    rows, columns : int
+        Size of the board; the cell at (row, column) is node ``row * columns + column``.
+    mines, hidden : float
+        Fractions of the cells with a mine and of the hidden cells, in [0, 1].
+    seed : int
+        Seed of the graph and of the split.
+    train, val : float
+        Fractions of the split; the rest is the test part.
 
     Examples
     --------
@@ -161,7 +172,7 @@ def minesweeper(
     mined = round(mines * n)
     if not 0 < mined < n:
         raise InputError(
-            f"mines={mines} puts {mined} mines on a board of {n} cells; a mine and a free cell must be there"
+            f"mines={mines} puts {mined} mines on a board of {n} cells; at least one mine and one free cell are needed"
         )
     rng = _rng(seed)
     y = np.zeros(n, np.int64)
@@ -188,23 +199,28 @@ def minesweeper(
 def colouring(
     n: int = 1000, colours: int = 4, degree: int = 6, seed: int = 0, train: float = 0.6, val: float = 0.2
 ) -> Graph:
-    """Make a connected regular graph whose classes are a proper colouring: no edge joins equal labels.
+    """Draw a connected regular graph whose classes are a proper colouring: no edge joins equal labels.
 
-    A circulant graph, its ids shuffled: i joins i ± s (mod n) for s = 1 and further random offsets that
-    are no multiples of ``colours``, and the colour of i is i mod ``colours``. There are no features.
+    A circulant graph with shuffled ids: i is adjacent to i ± s (mod n) for s = 1 and further random offsets that are
+    not multiples of ``colours``, and the colour of i is i mod ``colours``. There are no features.
 
-    Every node is wholly heterophilous, so the vector H of node heterophily is the constant 1: in a
-    regular graph the eigenvector of Ã of eigenvalue 1, and all energy of H lies at the lowest frequency.
-    The labels do not. For the indicator z of a class no neighbour shares the class, so zᵀ Ã z = 0: the
-    eigenvalues that z is made of have mean exactly 0, and as z has a part at eigenvalue 1 (its mean is
-    not 0), it has parts at negative eigenvalues too. What is low-frequency here is H, not the labels.
+    All neighbours of every node differ from it, so the vector H of node heterophily is constant. In a regular graph
+    the constant vector is the eigenvector of Ã at eigenvalue 1: all energy of H lies at the lowest frequency. The
+    energy of the labels does not. For the indicator z of a class zᵀ Ã z = 0, so the mean eigenvalue of z, weighted by
+    energy, is 0. As z has energy at eigenvalue 1 (its mean is not 0), it has energy at negative eigenvalues too.
 
     Parameters
     ----------
-    n : number of nodes, a multiple of ``colours``
-    colours : number of classes, at least 2
-    degree : of every node; even
-    seed, train, val : of the random numbers; shares of the split
+    n : int
+        Number of nodes, a multiple of ``colours``.
+    colours : int
+        Number of classes, at least 2.
+    degree : int
+        Degree of every node, even.
+    seed : int
+        Seed of the graph and of the split.
+    train, val : float
+        Fractions of the split; the rest is the test part.
 
     Examples
     --------
@@ -219,21 +235,21 @@ def colouring(
         raise InputError(f"n must be a multiple of colours={colours}, got {n}; the nearest is {nearest}")
     if degree < 2 or degree % 2:
         raise InputError(f"degree must be even and at least 2, got {degree}; take {max(2, degree + 1)}")
-    # 2 s < n: an offset of n / 2 would reach one node from both sides
+    # 2 s < n: an offset of n / 2 reaches the same node in both directions
     further = np.arange(2, (n + 1) // 2)
     further = further[further % colours != 0]
     if degree > 2 + 2 * further.size:
         raise InputError(
-            f"degree={degree} is more than a circulant graph of n={n} nodes in {colours} colours has; "
+            f"degree={degree} is too high for a circulant graph of n={n} nodes in {colours} colours; "
             f"raise n or lower degree to at most {2 + 2 * further.size}"
         )
     rng = _rng(seed)
     offsets = np.concatenate([[1], rng.choice(further, degree // 2 - 1, replace=False)])
     ids = rng.permutation(n)
-    place = np.arange(n)
+    position = np.arange(n)
     y = np.empty(n, np.int64)
-    y[ids] = place % colours
-    target = np.concatenate([ids[(place + s) % n] for s in offsets])
+    y[ids] = position % colours
+    target = np.concatenate([ids[(position + s) % n] for s in offsets])
     graph = Graph.from_edge_index((np.tile(ids, offsets.size), target), y=y, name="colouring").undirected()
     return _with_split(graph, train, val, seed)
 
@@ -252,24 +268,31 @@ def rmat(
 ) -> Graph:
     """Draw an R-MAT graph of exactly m distinct undirected edges: few hubs, many nodes of low degree.
 
-    For every edge the adjacency matrix is quartered again and again until one entry is left, each time
-    going to a quarter with the probabilities
+    An edge is drawn by dividing the adjacency matrix into quadrants until one entry is left, choosing a quadrant at
+    each step with the probabilities
 
         [[a, b], [c, d]],    d = 1 - a - b - c.
 
-    Self-loops, repeated edges and ids from n on are drawn again. Labels are contiguous blocks of ids,
-    y_i = ⌊i · classes / n⌋. The first blocks hold the hubs, so many edges stay within a class by size
-    alone; beyond that, edges favour the own class where a d > b c. With the default quarters (those of
-    Graph 500) a d is a little below b c, and edges hardly depend on the class once degrees are given;
-    a=0.45, b=0.15, c=0.15 makes homophilous labels. Features are Gaussian about a random mean per class.
+    Self-loops, duplicate edges and ids of n or more are drawn again. Labels are contiguous blocks of ids,
+    y_i = ⌊i · classes / n⌋. The first blocks hold the hubs, so many edges stay within a class because of the degrees
+    alone; beyond that, edges favour the same class where a d > b c. With the default probabilities (those of
+    Graph 500) a d is slightly below b c, and edges hardly depend on the class once degrees are accounted for;
+    a=0.45, b=0.15, c=0.15 gives homophilous labels. Features are Gaussian around a random mean per class.
 
     Parameters
     ----------
-    n, m : number of nodes and of edges; any n, not only powers of two
-    a, b, c : probabilities of the quarters
-    classes : number of classes
-    features : number of features, 0 for none; x is float32, shape (n, features)
-    seed, train, val : of the random numbers; shares of the split
+    n, m : int
+        Number of nodes, not necessarily a power of two, and of edges.
+    a, b, c : float
+        Probabilities of the quadrants.
+    classes : int
+        Number of classes.
+    features : int
+        Number of features, 0 for none; x is float32, shape (n, features).
+    seed : int
+        Seed of the graph and of the split.
+    train, val : float
+        Fractions of the split; the rest is the test part.
 
     Examples
     --------
@@ -281,8 +304,8 @@ def rmat(
     _at_least("m", m, 1)
     _within("classes", classes, 1, n)
     _at_least("features", features, 0)
-    for name, share in (("a", a), ("b", b), ("c", c)):
-        _within(name, share, 0, 1)
+    for name, probability in (("a", a), ("b", b), ("c", c)):
+        _within(name, probability, 0, 1)
     if a + b + c > 1 + 1e-9:
         raise InputError(f"a + b + c must be at most 1, got {a} + {b} + {c} = {a + b + c:.6g}")
     if m > n * (n - 1) // 2:
@@ -299,38 +322,38 @@ def rmat(
         for label in range(classes):
             start, stop = np.searchsorted(y, [label, label + 1])
             x[start:stop] += mean[label]
-    # nothing holds the pairs, nor the graph of one direction, longer than its call
+    # no variable keeps the pairs or the directed graph alive after the call that uses them
     graph = Graph.from_edge_index(_rmat_pairs(rng, n, m, a, b, c), x=x, y=y, name="rmat").undirected()
     return _with_split(graph, train, val, seed)
 
 
 def _rmat_pairs(rng: np.random.Generator, n: int, m: int, a: float, b: float, c: float) -> tuple[IntArray, IntArray]:
-    """Return the two ends of m distinct edges, each edge once; 8 bytes an edge and nothing beside them."""
+    """Return the endpoints of m distinct edges, each edge once, in 8 bytes per edge without further arrays."""
     key = np.uint64(rng.integers(2**64, dtype=np.uint64))
-    spare = max(64, m // 64)  # a round draws this many more than are missing, so that the last ones come soon
+    spare = max(64, m // 64)  # each round draws this many more than are missing, to need few rounds
     keys = np.empty(m + spare, np.int64)
-    have = drawn = 0
+    distinct = drawn = 0
     for _ in range(_RMAT_ROUNDS):
-        new = keys[have:]
+        new = keys[distinct:]
         draw_rmat(new, key, drawn, n, (n - 1).bit_length(), a, a + b, a + b + c)
         drawn += new.size
         new.sort()
         keys.sort(kind="stable")  # two sorted runs, which this sort merges in linear time
-        have = keys.size - merge_rows(np.array([0, keys.size]), keys, None, False)
-        have -= int(keys[have - 1] == _REJECTED)
-        if have >= m:
+        distinct = keys.size - merge_rows(np.array([0, keys.size]), keys, None, False)
+        distinct -= int(keys[distinct - 1] == _REJECTED)
+        if distinct >= m:
             break
     else:
         raise InputError(
-            f"m={m} distinct edges are too many for n={n}, a={a}, b={b}, c={c}: {_RMAT_ROUNDS} rounds found {have}; "
-            f"lower m, raise n or take a, b, c nearer to 0.25"
+            f"m={m} distinct edges are too many for n={n}, a={a}, b={b}, c={c}: {_RMAT_ROUNDS} rounds gave {distinct}; "
+            f"lower m, raise n or choose a, b, c closer to 0.25"
         )
-    # drop a random surplus: what stays of the end fills the gaps
-    surplus = rng.choice(have, have - m, replace=False)
-    keys[surplus[surplus < m]] = keys[np.setdiff1d(np.arange(m, have), surplus)]
-    # both ends lie in one key, and which of them comes first does not matter
-    ends = keys[:m].view(np.int32).reshape(m, 2)
-    return ends[:, 0], ends[:, 1]
+    # drop a random surplus: the keys from m on that stay fill the gaps
+    surplus = rng.choice(distinct, distinct - m, replace=False)
+    keys[surplus[surplus < m]] = keys[np.setdiff1d(np.arange(m, distinct), surplus)]
+    # a key holds both endpoints, and their order does not matter
+    endpoints = keys[:m].view(np.int32).reshape(m, 2)
+    return endpoints[:, 0], endpoints[:, 1]
 
 
 def _with_split(graph: Graph, train: float, val: float, seed: int) -> Graph:
@@ -346,9 +369,14 @@ GENERATORS: dict[str, Callable[..., Graph]] = {
 
 
 def parse_source(source: str) -> Graph:
-    """Make the graph that a text asks for: a name of `GENERATORS`, then arguments where others are wanted.
+    """Generate a graph from a string such as ``csbm:phi=-0.5,n=5000``; arguments left out have their defaults.
 
-    Whole numbers may be written 1000000, 1_000_000 or 1e6. The graph is named after the text.
+    Integers may be written 1000000, 1_000_000 or 1e6. The string becomes the name of the graph.
+
+    Parameters
+    ----------
+    source : str
+        Key of `GENERATORS`, followed by ``:name=value,...`` where arguments differ from the defaults.
 
     Examples
     --------
@@ -357,14 +385,14 @@ def parse_source(source: str) -> Graph:
     """
     name, _, text = source.partition(":")
     if name.strip() not in GENERATORS:
-        raise InputError(f"unknown generator {name.strip()!r}; there are {', '.join(GENERATORS)}")
+        raise InputError(f"unknown generator {name.strip()!r}; choose one of {', '.join(GENERATORS)}")
     generator = GENERATORS[name.strip()]
     parameters = inspect.signature(generator, eval_str=True).parameters
     arguments: dict[str, float] = {}
     for part in text.split(",") if text.strip() else ():
         argument, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
-            raise InputError(f"{source}: {part.strip()!r} is no argument; write name=value, with commas between")
+            raise InputError(f"{source}: {part.strip()!r} is not an argument; write name=value, separated by commas")
         if argument not in parameters:
             raise InputError(f"{source}: {name.strip()} has no argument {argument!r}; it has {', '.join(parameters)}")
         if argument in arguments:
@@ -374,17 +402,16 @@ def parse_source(source: str) -> Graph:
 
 
 def _number(source: str, argument: str, text: str, *, whole: bool) -> float:
-    kind = "a whole number" if whole else "a number"
     try:
         value = float(text)
         if not whole:
             return value
         if value.is_integer():
-            # by way of float only where the text is no plain integer: a float holds 53 bits
+            # a float holds 53 bits, so plain integers are not converted through it
             return int(text) if text.lstrip("+-").replace("_", "").isdecimal() else int(value)
     except ValueError:
         pass
-    raise InputError(f"{source}: {argument} must be {kind}, got {text!r}")
+    raise InputError(f"{source}: {argument} must be {'an integer' if whole else 'a number'}, got {text!r}")
 
 
 def _within(name: str, value: float, low: float, high: float) -> None:
