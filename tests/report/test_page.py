@@ -9,11 +9,11 @@ from gpatcher.report.page import Notes, write_page
 from gpatcher.spectral.diagnosis import diagnose
 
 PLOTS = [
-    "Heterophily of the nodes",
-    "Energy over the frequencies",
+    "Node heterophily",
+    "Spectral energy",
     "Degrees",
     "Class balance",
-    "Compatibility of the classes",
+    "Class compatibility",
 ]
 
 
@@ -26,14 +26,14 @@ def test_diagnosis_page_in_a_browser(open_page, tmp_path):
     headings = page.locator("section.figure h2").all_inner_texts()
     assert headings == PLOTS
     assert page.locator("section.figure .main-svg").count() >= len(PLOTS)
-    # every plot has drawn something: bars, points or cells with a size
+    # every plot has marks of a positive width
     for figure in page.locator("section.figure").all():
         marks = figure.locator(".bars path, .scatterlayer path, .heatmaplayer image")
         assert marks.count() > 0
         assert marks.first.bounding_box()["width"] > 0
     assert page.locator("table").nth(1).locator("tbody tr").count() == 3
     assert "fails on these numbers" in page.locator("main").inner_text()
-    # no plot runs out of its frame
+    # the page does not scroll sideways
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
@@ -57,7 +57,7 @@ def test_names_from_the_data_are_escaped(tmp_path):
     assert "&lt;b&gt;x&lt;/b&gt;" in text
 
 
-def test_page_without_labels_has_what_can_be_said(tmp_path):
+def test_page_without_labels(tmp_path):
     graph = rmat(n=500, m=1500)
     bare = Graph(graph.indptr, graph.indices, name="bare")
     text = write_diagnosis(diagnose(bare), tmp_path / "r.html").read_text()

@@ -1,19 +1,22 @@
-"""What the page of a run is made of, against plain counts."""
+"""The evaluation of a run: against plain counts, and written to a file and back."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from plotly.offline import get_plotlyjs
 
 from gpatcher.datasets.synthetic import csbm
 from gpatcher.errors import InputError
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
-from gpatcher.report.run import write_run
+from gpatcher.report.run import write_run_page
 from gpatcher.runs import evaluation as module
-from gpatcher.runs.evaluation import evaluate, evaluated_nodes
-from gpatcher.runs.run import train_rivals
+from gpatcher.runs.codec import to_json
+from gpatcher.runs.evaluation import evaluate, evaluated_nodes, read_evaluation, write_evaluation
+from gpatcher.runs.run import train_rivals as train_baselines
 from gpatcher.spectral.heterophily import heterophily
 from gpatcher.training.metrics import measure_all
 from gpatcher.trust.calibration import reliability
@@ -32,100 +35,105 @@ def fitted(graph):
 
 
 @pytest.fixture(scope="module")
-def found(graph, fitted):
-    return evaluate(fitted, graph, train_rivals(fitted, graph))
+def evaluation(graph, fitted):
+    return evaluate(fitted, graph, train_baselines(fitted, graph))
 
 
-def test_figures_are_those_of_the_test_nodes(graph, fitted, found):
+def test_results_are_those_of_the_test_nodes(graph, fitted, evaluation):
     test = fitted.split_.test
     y, predicted = graph.y[test], fitted.predict_proba(nodes=test).argmax(1)
-    assert found.part == "test"
-    assert found.accuracy == fitted.score() == (y == predicted).mean()
+    assert evaluation.part == "test"
+    assert evaluation.accuracy == fitted.score() == (y == predicted).mean()
     recalls = [(predicted[y == c] == c).mean() for c in (0, 1)]
-    assert found.metrics == measure_all(y, fitted.predict_proba(nodes=test))
-    assert found.metrics["balanced_accuracy"] == pytest.approx(np.mean(recalls))
-    np.testing.assert_allclose(found.per_class.recall, recalls)
+    assert evaluation.metrics == measure_all(y, fitted.predict_proba(nodes=test))
+    assert evaluation.metrics["balanced_accuracy"] == pytest.approx(np.mean(recalls))
+    np.testing.assert_allclose(evaluation.per_class.recall, recalls)
     for a in (0, 1):
         for b in (0, 1):
-            assert found.confusion[a, b] == ((y == a) & (predicted == b)).sum()
+            assert evaluation.confusion[a, b] == ((y == a) & (predicted == b)).sum()
     raw = fitted.predict_proba(nodes=test, calibrated=False)
-    assert found.before.error == pytest.approx(reliability(raw, y).error)
-    assert found.after.error == pytest.approx(reliability(fitted.predict_proba(nodes=test), y).error)
-    for level, share, size in found.coverage:
+    assert evaluation.raw.error == pytest.approx(reliability(raw, y).error)
+    assert evaluation.calibrated.error == pytest.approx(reliability(fitted.predict_proba(nodes=test), y).error)
+    for level, fraction, size in evaluation.coverage:
         inside = fitted.predict_sets(nodes=test, level=level)
-        assert (share, size) == (inside[np.arange(len(y)), y].mean(), inside.sum(1).mean())
+        assert (fraction, size) == (inside[np.arange(len(y)), y].mean(), inside.sum(1).mean())
 
 
-def test_groups_hold_every_node_once(graph, fitted, found):
+def test_groups_contain_every_node_once(graph, fitted, evaluation):
     test = fitted.split_.test
     right = fitted.predict_proba(nodes=test).argmax(1) == graph.y[test]
     degree = np.diff(graph.indptr)[test]
-    assert found.by_degree.count.sum() == len(test)
-    place = found.by_degree.names.index("4 to 15")
+    assert evaluation.by_degree.count.sum() == len(test)
+    group = evaluation.by_degree.names.index("4 to 15")
     inside = (degree >= 4) & (degree <= 15)
-    assert found.by_degree.count[place] == inside.sum()
-    assert found.by_degree.accuracy["Fast-GPatcher"][place] == pytest.approx(right[inside].mean())
+    assert evaluation.by_degree.count[group] == inside.sum()
+    assert evaluation.by_degree.accuracy["Fast-GPatcher"][group] == pytest.approx(right[inside].mean())
     node = heterophily(graph).node[test]
-    assert found.by_heterophily.count.sum() == (~np.isnan(node)).sum()
-    place = found.by_heterophily.names.index("0.4 to 0.6")
+    assert evaluation.by_heterophily.count.sum() == (~np.isnan(node)).sum()
+    group = evaluation.by_heterophily.names.index("0.4 to 0.6")
     inside = (node >= 0.4) & (node < 0.6)
-    assert found.by_heterophily.accuracy["Fast-GPatcher"][place] == pytest.approx(right[inside].mean())
-    assert set(found.by_degree.accuracy) == {"Fast-GPatcher", "MLP", "GCN"}
+    assert evaluation.by_heterophily.accuracy["Fast-GPatcher"][group] == pytest.approx(right[inside].mean())
+    assert set(evaluation.by_degree.accuracy) == {"Fast-GPatcher", "MLP", "GCN"}
 
 
-def test_rivals_are_judged_on_the_same_nodes(graph, fitted, found):
-    assert [r.name for r in found.rivals] == ["MLP", "GCN"]
-    for rival in found.rivals:
-        assert rival.test_accuracy == pytest.approx((rival.predicted == graph.y[fitted.split_.test]).mean())
-        assert rival.seconds > 0
-    # the same seed gives the same rivals
-    again = train_rivals(fitted, graph)
-    np.testing.assert_array_equal(again[0].predicted, found.rivals[0].predicted)
+def test_baselines_are_evaluated_on_the_same_nodes(graph, fitted, evaluation):
+    assert [r.name for r in evaluation.baselines] == ["MLP", "GCN"]
+    for result in evaluation.baselines:
+        assert result.test_accuracy == pytest.approx((result.predicted == graph.y[fitted.split_.test]).mean())
+        assert result.seconds > 0
+    # the same seed gives the same baselines
+    again = train_baselines(fitted, graph)
+    np.testing.assert_array_equal(again[0].predicted, evaluation.baselines[0].predicted)
 
 
-def test_the_explorer_has_the_wrong_ones_first(graph, fitted, found, monkeypatch):
-    held = np.concatenate([fitted.split_.test, fitted.split_.val])
-    wrong = held[fitted.predict_proba(nodes=held).argmax(1) != graph.y[held]]
-    assert (found.wrong, found.wrong_shown) == (len(wrong), len(wrong))
-    nodes = [e.node for e in found.explanations]
+def test_misclassified_nodes_are_explained_first(graph, fitted, evaluation, monkeypatch):
+    held_out = np.concatenate([fitted.split_.test, fitted.split_.val])
+    wrong = held_out[fitted.predict_proba(nodes=held_out).argmax(1) != graph.y[held_out]]
+    assert (evaluation.misclassified, evaluation.misclassified_shown) == (len(wrong), len(wrong))
+    nodes = [e.node for e in evaluation.explanations]
     assert nodes[: len(wrong)] == wrong.tolist()
     assert len(set(nodes)) == len(nodes) == 200
-    monkeypatch.setattr(module, "_MOST_WRONG", 3)
-    monkeypatch.setattr(module, "_MOST_NODES", 10)
+    monkeypatch.setattr(module, "_EXPLAINED_WRONG", 3)
+    monkeypatch.setattr(module, "_EXPLAINED", 10)
     few = evaluate(fitted, graph)
-    assert (few.wrong, few.wrong_shown, len(few.explanations)) == (len(wrong), 3, 10)
+    assert (few.misclassified, few.misclassified_shown, len(few.explanations)) == (len(wrong), 3, 10)
 
 
-def test_without_labelled_test_nodes_validation_is_judged(graph):
+def test_without_labelled_test_nodes_validation_is_evaluated(graph):
     y = graph.y.copy()
     split = graph.splits[0]
     y[split.test] = -1
     with pytest.warns(UserWarning, match="cannot be scored"):
         hidden = replace(graph, y=y, splits=()).with_splits([split])
     model = GPatcherClassifier(**QUICK).fit(hidden)
-    found = evaluate(model, hidden, train_rivals(model, hidden))
-    assert found.part == "validation"
-    assert found.accuracy == found.val_accuracy == pytest.approx(model.result_.val_accuracy)
+    evaluation = evaluate(model, hidden, train_baselines(model, hidden))
+    assert evaluation.part == "validation"
+    assert evaluation.accuracy == evaluation.val_accuracy == pytest.approx(model.result_.val_accuracy)
     y = y.copy()
     y[split.val] = -1
-    with pytest.raises(InputError, match="nothing to judge"):
+    with pytest.raises(InputError, match="neither test nor validation"):
         evaluated_nodes(model, replace(hidden, y=y))
 
 
-@pytest.mark.parametrize("bound", ["LARGE", "MANY"])
-def test_the_page_of_a_large_graph_reads_no_edges(graph, fitted, monkeypatch, tmp_path, bound):
+@pytest.mark.parametrize("bound", ["_MAX_NODES", "_MAX_EDGES"])
+def test_the_evaluation_of_a_large_graph_does_not_read_edges(graph, fitted, monkeypatch, tmp_path, bound):
     monkeypatch.setattr(module, bound, 100)
     fitted.save(tmp_path)
     model = GPatcherClassifier.load(tmp_path, graph)
-    # whatever looks at an edge now fails
+    # any access to an edge fails
     monkeypatch.setattr(Graph, "undirected", lambda self: pytest.fail("the edges are read"))
     monkeypatch.setattr(module, "heterophily", lambda graph: pytest.fail("the edges are read"))
-    found = evaluate(model, graph)
-    assert (found.diagnosis, found.by_heterophily, found.by_degree, found.explanations) == (None, None, None, [])
-    assert any("200 nodes" in line and "gpatcher diagnose" in line for line in found.left_out)
-    text = write_run(found, tmp_path / "r.html").read_text()
+    evaluation = evaluate(model, graph)
+    assert (evaluation.diagnosis, evaluation.by_heterophily, evaluation.by_degree, evaluation.explanations) == (
+        None,
+        None,
+        None,
+        [],
+    )
+    assert any("200 nodes" in line and "gpatcher diagnose" in line for line in evaluation.notes)
+    text = write_run_page(evaluation, tmp_path / "r.html").read_text()
     assert "does not read the edges" in text
-    for heading in ("What the graph looks like", "Accuracy by degree", "Single nodes"):
+    for heading in ("The graph<", "Accuracy by degree", "Single nodes"):
         assert heading not in text
 
 
@@ -134,14 +142,86 @@ def test_a_class_without_test_nodes_and_a_graph_without_edges():
         bare = Graph.from_edge_index(np.empty((2, 0), int), x=np.eye(9), y=[0, 1, 2, 0, 1, 0, 1, 0, 1])
     bare = bare.with_splits([Split([0, 1, 2], [3, 4], [5, 6, 7, 8])])
     model = GPatcherClassifier(**QUICK).fit(bare)
-    found = evaluate(model, bare, train_rivals(model, bare))
-    assert found.by_heterophily is None
-    assert found.by_degree.names == ["0"]
-    assert found.per_class.support.tolist() == [2, 2, 0]
+    evaluation = evaluate(model, bare, train_baselines(model, bare))
+    assert evaluation.by_heterophily is None
+    assert evaluation.by_degree.names == ["0"]
+    assert evaluation.per_class.support.tolist() == [2, 2, 0]
 
 
-def test_a_loaded_model_has_no_learning_curve(graph, fitted, found, tmp_path):
+def test_a_loaded_model_has_no_learning_curve(graph, fitted, evaluation, tmp_path):
     fitted.save(tmp_path)
     again = evaluate(GPatcherClassifier.load(tmp_path, graph), graph)
     assert (again.history, again.seconds) == ([], None)
-    assert again.accuracy == found.accuracy
+    assert again.accuracy == evaluation.accuracy
+
+
+def test_an_evaluation_is_read_back_equal(evaluation, tmp_path):
+    path = write_evaluation(evaluation, tmp_path)
+    again = read_evaluation(tmp_path)
+    assert path == tmp_path / "evaluation.json"
+    assert to_json(again) == to_json(evaluation)
+    for name in ("confusion", "per_class", "baselines", "history", "explanations", "diagnosis", "metrics", "classes"):
+        assert type(getattr(again, name)) is type(getattr(evaluation, name))
+    np.testing.assert_array_equal(again.response.response, evaluation.response.response)
+    assert again.response.response.dtype == evaluation.response.response.dtype
+    assert again.explanations == evaluation.explanations
+    assert again.accuracy == evaluation.accuracy
+
+
+def test_a_large_graph_and_a_loaded_model_are_read_back_equal(graph, fitted, monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "_MAX_NODES", 100)
+    fitted.save(tmp_path)
+    evaluation = evaluate(GPatcherClassifier.load(tmp_path, graph), graph)
+    write_evaluation(evaluation, tmp_path)
+    assert to_json(read_evaluation(tmp_path)) == to_json(evaluation)
+
+
+def damage(content, change):
+    content = json.loads(content)
+    change(content)
+    return json.dumps(content)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda c: c.update(format="gpatcher-model"), "does not describe a run evaluation"),
+        (lambda c: c.update(version=99), "version 99"),
+        (lambda c: c.pop("evaluation"), "must have the fields name"),
+        (lambda c: c["evaluation"].pop("history"), "must have the fields name"),
+        (lambda c: c["evaluation"]["calibration"].update(surplus=1), "calibration must have the fields temperature"),
+        (lambda c: c["evaluation"].update(nodes="many"), "nodes must be int, got 'many'"),
+        (lambda c: c["evaluation"]["split_sizes"].pop(), "split_sizes must have 3 entries, got 2"),
+        (
+            lambda c: c["evaluation"]["history"][2].update(val_loss=None),
+            r"history\[2\].val_loss must be float, got 'None'",
+        ),
+        (lambda c: c["evaluation"]["confusion"].update(zlib="AAAA"), "confusion must be an array"),
+        (lambda c: c["evaluation"]["confusion"].update(shape=[7]), "confusion must be an array"),
+    ],
+)
+def test_a_damaged_evaluation_is_named(evaluation, tmp_path, change, named):
+    path = write_evaluation(evaluation, tmp_path)
+    path.write_text(damage(path.read_text(), change))
+    with pytest.raises(InputError, match=named) as error:
+        read_evaluation(tmp_path)
+    assert str(tmp_path) in str(error.value)
+    assert "again" in str(error.value) or "choose another" in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1, 2]", b"\xff\xfe", b'{"a": 1}'])
+def test_a_foreign_file_is_named(tmp_path, content):
+    (tmp_path / "evaluation.json").write_bytes(content)
+    with pytest.raises(InputError, match=r"evaluation\.json does not describe"):
+        read_evaluation(tmp_path)
+
+
+def test_a_folder_without_evaluation_is_named(tmp_path):
+    with pytest.raises(InputError, match=f"no evaluation.json in {tmp_path}.*gpatcher fit"):
+        read_evaluation(tmp_path)
+
+
+def test_the_file_has_about_the_size_of_the_data_in_the_page(evaluation, tmp_path):
+    path, page = write_evaluation(evaluation, tmp_path), write_run_page(evaluation, tmp_path / "r.html")
+    data = page.stat().st_size - len(get_plotlyjs().encode())
+    assert path.stat().st_size < 2 * data

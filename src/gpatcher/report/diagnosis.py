@@ -1,4 +1,4 @@
-"""The page of `gpatcher diagnose`: five plots, the measures, what is wrong, what to try."""
+"""The page of `gpatcher diagnose`: recommendations, data issues, measures and five plots."""
 
 from __future__ import annotations
 
@@ -14,73 +14,93 @@ from gpatcher.report.page import BLUE, ORANGE, Figure, Notes, Part, Table, write
 from gpatcher.spectral.diagnosis import Diagnosis, SpectralDiagnosis
 from gpatcher.spectral.heterophily import Heterophily
 
-_LARGEST_MATRIX = 40  # classes drawn in the compatibility matrix and the class balance
+_MAX_CLASSES = 40  # classes drawn in the compatibility matrix and the class balance
 
 
-def measure_rows(found: Diagnosis) -> list[tuple[str, str, str]]:
-    """Return name, value and meaning of each measure, ready for reading; shared by page and terminal."""
+def measure_rows(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
+    """Return name, value and meaning of each measure as text, for the page and the terminal."""
 
-    def number(value: float | None, digits: int = 3) -> str:
-        return "not defined" if value is None else f"{value:.{digits}f}"
+    def number(value: float | None) -> str:
+        return "not defined" if value is None else f"{value:.3f}"
 
-    twins = "no test split" if found.train_duplicates is None else f"{found.train_duplicates:.1%}"
-    left_out = f", {counted(found.undefined_heterophily, 'node')} left out" if found.undefined_heterophily else ""
+    duplicates = "no test split" if diagnosis.train_duplicates is None else f"{diagnosis.train_duplicates:.1%}"
+    undefined = diagnosis.undefined_heterophily
+    left_out = f", {counted(undefined, 'node')} left out" if undefined else ""
+    edges = "directed in the input, counted as undirected" if diagnosis.directed else "undirected"
+    insensitive = number(diagnosis.class_insensitive_homophily)
     return [
-        ("nodes", f"{found.nodes:,}", f"{found.labelled:,} with a label"),
-        ("edges", f"{found.edges:,}", "undirected" if not found.directed else "given as directed, counted undirected"),
-        ("classes, features", f"{found.classes:,}, {found.features:,}", ""),
-        ("mean, largest degree", f"{found.mean_degree:.1f}, {found.max_degree:,}", ""),
-        ("components, isolated", f"{found.components:,}, {found.isolated:,}", "isolated: no neighbour at all"),
-        ("duplicate edges, self-loops", f"{found.duplicate_edges:,}, {found.self_loops:,}", "in the input"),
-        ("node heterophily", number(found.node_heterophily), f"mean share of unlike neighbours{left_out}"),
-        ("edge homophily", number(found.edge_homophily), "share of edges within a class"),
-        ("class-insensitive homophily", number(found.class_insensitive_homophily), "above chance, mean over classes"),
-        ("adjusted homophily", number(found.adjusted_homophily), "1 agreement, 0 chance, below 0 avoidance"),
-        ("label informativeness", number(found.label_informativeness), "what a neighbour's label tells, 0 to 1"),
-        ("label frequency", number(found.label_frequency), "mean eigenvalue: 1 smooth, -1 alternating"),
-        ("test nodes with a twin in train", twins, "same neighbours and label: a leak"),
+        ("nodes", f"{diagnosis.nodes:,}", f"{diagnosis.labelled:,} with a label"),
+        ("edges", f"{diagnosis.edges:,}", edges),
+        ("classes, features", f"{diagnosis.classes:,}, {diagnosis.features:,}", ""),
+        ("mean, largest degree", f"{diagnosis.mean_degree:.1f}, {diagnosis.max_degree:,}", ""),
+        ("components, isolated", f"{diagnosis.components:,}, {diagnosis.isolated:,}", "isolated: without neighbours"),
+        ("duplicate edges, self-loops", f"{diagnosis.duplicate_edges:,}, {diagnosis.self_loops:,}", "in the input"),
+        ("node heterophily", number(diagnosis.node_heterophily), f"mean fraction of unlike neighbours{left_out}"),
+        ("edge homophily", number(diagnosis.edge_homophily), "fraction of edges within a class"),
+        ("class-insensitive homophily", insensitive, "above chance, mean over classes"),
+        ("adjusted homophily", number(diagnosis.adjusted_homophily), "1: agreement, 0: chance, below 0: disagreement"),
+        (
+            "label informativeness",
+            number(diagnosis.label_informativeness),
+            "information in a neighbour's label, 0 to 1",
+        ),
+        ("label frequency", number(diagnosis.label_frequency), "mean eigenvalue: 1 smooth, -1 alternating"),
+        ("test nodes duplicated in train", duplicates, "same neighbours and same label: leakage"),
     ]
 
 
-def write_diagnosis(found: Diagnosis, path: str | Path) -> Path:
-    """Write the page of a diagnosis to ``path``."""
-    subtitle = ", ".join(
-        [counted(found.nodes, "node"), counted(found.edges, "edge"), counted(found.classes, "class", "classes")]
-    )
-    return write_page(path, f"Diagnosis of {found.name}", subtitle, diagnosis_parts(found))
+def write_diagnosis(diagnosis: Diagnosis, path: str | Path) -> Path:
+    """Write the page of a diagnosis.
+
+    Parameters
+    ----------
+    diagnosis : Diagnosis
+        Diagnosis of the graph.
+    path : str or Path
+        File to write.
+
+    Returns
+    -------
+    Path
+        The file.
+    """
+    nodes, edges = counted(diagnosis.nodes, "node"), counted(diagnosis.edges, "edge")
+    subtitle = f"{nodes}, {edges}, {counted(diagnosis.classes, 'class', 'classes')}"
+    return write_page(path, f"Diagnosis of {diagnosis.name}", subtitle, diagnosis_parts(diagnosis))
 
 
-def diagnosis_parts(found: Diagnosis) -> list[Part]:
-    """Return what a page shows of a diagnosis."""
+def diagnosis_parts(diagnosis: Diagnosis) -> list[Part]:
+    """Return the parts of a page that show a diagnosis."""
+    measures, spectral = diagnosis.measures, diagnosis.spectral
     parts: list[Part] = [
-        Notes("What to try", found.advice),
-        Notes("What to know about the data", found.problems or ["Nothing out of the ordinary was found."]),
-        Table("Measures", "", ("measure", "value", "meaning"), measure_rows(found)),
+        Notes("Recommendations", diagnosis.advice),
+        Notes("Data issues", diagnosis.problems or ["None detected."]),
+        Table("Measures", "", ("measure", "value", "meaning"), measure_rows(diagnosis)),
     ]
-    if found.measures is not None:
-        parts.append(_node_heterophily(found.measures))
-    if found.spectral is not None:
-        parts.append(_energy(found.spectral))
-    if found.degrees is not None:
-        parts.append(_degrees(found.degrees))
-    if found.measures is not None:
-        parts.append(_class_balance(found.measures, found.class_names))
-        parts.append(_compatibility(found.measures, found.class_names))
-    if found.spectral is not None and found.spectral.lemma:
-        parts.append(_lemma(found.spectral))
+    if measures is not None:
+        parts.append(_node_heterophily(measures))
+    if spectral is not None:
+        parts.append(_energy(spectral))
+    if diagnosis.degrees is not None:
+        parts.append(_degrees(diagnosis.degrees))
+    if measures is not None:
+        parts.append(_class_balance(measures, diagnosis.class_names))
+        parts.append(_compatibility(measures, diagnosis.class_names))
+    if spectral is not None and spectral.lemma:
+        parts.append(_lemma(spectral))
     return parts
 
 
-def _node_heterophily(known: Heterophily) -> Figure:
-    counts, edges = np.histogram(known.node[~np.isnan(known.node)], bins=20, range=(0.0, 1.0))
+def _node_heterophily(measures: Heterophily) -> Figure:
+    counts, edges = np.histogram(measures.node[~np.isnan(measures.node)], bins=20, range=(0.0, 1.0))
     plot = go.Figure(
         go.Bar(x=(edges[:-1] + edges[1:]) / 2, y=counts, width=np.diff(edges), marker_color=BLUE, name="nodes")
     )
-    plot.add_vline(x=known.node_heterophily, line_dash="dot", line_color=ORANGE)
-    plot.update_xaxes(title="share of neighbours with another label, H_i", range=[-0.02, 1.02])
+    plot.add_vline(x=measures.node_heterophily, line_dash="dot", line_color=ORANGE)
+    plot.update_xaxes(title="fraction of neighbours with another label, H_i", range=[-0.02, 1.02])
     plot.update_yaxes(title="nodes")
-    caption = f"Left: neighbours agree; right: they disagree. Dotted: the mean, {known.node_heterophily:.3f}."
-    return Figure("Heterophily of the nodes", caption, plot)
+    caption = f"0: all neighbours agree; 1: all disagree. Dotted line: the mean, {measures.node_heterophily:.3f}."
+    return Figure("Node heterophily", caption, plot)
 
 
 def _energy(spectral: SpectralDiagnosis) -> Figure:
@@ -94,9 +114,9 @@ def _energy(spectral: SpectralDiagnosis) -> Figure:
             plot.add_bar(x=middle, y=measure.share, name=name, marker_color=colour)
     plot.update_layout(barmode="group", bargap=0.05)
     plot.update_xaxes(title="eigenvalue λ of Ã (low frequency on the left)", range=[1.03, -1.03])
-    plot.update_yaxes(title="share of the energy", tickformat=".0%")
-    how = "exact, by eigenvectors" if spectral.labels.exact else "smoothed, by Chebyshev moments"
-    return Figure("Energy over the frequencies", f"Where a filter must let the labels through; {how}.", plot)
+    plot.update_yaxes(title="fraction of the energy", tickformat=".0%")
+    method = "exact, from eigenvectors" if spectral.labels.exact else "smoothed, from Chebyshev moments"
+    return Figure("Spectral energy", f"The frequencies that a filter must pass to keep the labels; {method}.", plot)
 
 
 def _degrees(degrees: IntArray) -> Figure:
@@ -117,26 +137,26 @@ def _degrees(degrees: IntArray) -> Figure:
     )
     plot.update_xaxes(type="log", title="degree", dtick=1)
     plot.update_yaxes(type="log", title="nodes", dtick=1)
-    alone = int((degrees == 0).sum())
-    return Figure("Degrees", f"Both axes logarithmic; {counted(alone, 'node')} of degree 0 not drawn.", plot)
+    isolated = int((degrees == 0).sum())
+    return Figure("Degrees", f"Both axes are logarithmic; {counted(isolated, 'node')} of degree 0 not drawn.", plot)
 
 
-def _class_balance(known: Heterophily, names: tuple[str, ...]) -> Figure:
-    order = np.argsort(-known.class_sizes, kind="stable")[:_LARGEST_MATRIX]
-    plot = go.Figure(go.Bar(x=[names[c] for c in order], y=known.class_sizes[order], marker_color=BLUE))
+def _class_balance(measures: Heterophily, names: tuple[str, ...]) -> Figure:
+    order = np.argsort(-measures.class_sizes, kind="stable")[:_MAX_CLASSES]
+    plot = go.Figure(go.Bar(x=[names[c] for c in order], y=measures.class_sizes[order], marker_color=BLUE))
     plot.update_xaxes(type="category", title="class")
     plot.update_yaxes(title="labelled nodes")
-    rest = len(names) - len(order)
-    return Figure("Class balance", "Largest first." + (f" {rest} smaller classes are not drawn." if rest else ""), plot)
+    hidden = len(names) - len(order)
+    more = f" {hidden} smaller classes are not drawn." if hidden else ""
+    return Figure("Class balance", f"Largest first.{more}", plot)
 
 
-def _compatibility(known: Heterophily, names: tuple[str, ...]) -> Figure:
-    order = np.sort(np.argsort(-known.class_sizes, kind="stable")[:_LARGEST_MATRIX])
-    values = known.compatibility[np.ix_(order, order)]
+def _compatibility(measures: Heterophily, names: tuple[str, ...]) -> Figure:
+    order = np.sort(np.argsort(-measures.class_sizes, kind="stable")[:_MAX_CLASSES])
     labels = [names[c] for c in order]
     plot = go.Figure(
         go.Heatmap(
-            z=values,
+            z=measures.compatibility[np.ix_(order, order)],
             x=labels,
             y=labels,
             zmin=0,
@@ -148,8 +168,8 @@ def _compatibility(known: Heterophily, names: tuple[str, ...]) -> Figure:
     )
     plot.update_xaxes(type="category", title="to class")
     plot.update_yaxes(type="category", title="from class", autorange="reversed")
-    caption = "Share of each class's edges that lead to each class; a dark diagonal is homophily."
-    return Figure("Compatibility of the classes", caption, plot)
+    caption = "Fraction of the edges of each class that lead to each class; a dark diagonal means homophily."
+    return Figure("Class compatibility", caption, plot)
 
 
 def _lemma(spectral: SpectralDiagnosis) -> Table:
@@ -159,8 +179,8 @@ def _lemma(spectral: SpectralDiagnosis) -> Table:
     ]
     first = next(iter(spectral.lemma.values()))
     caption = (
-        "The paper's lower bound on a filter's mean response, evaluated for three filters. "
+        "The paper's lower bound on the mean response of a filter, evaluated for three filters. "
         f"{first.zero_components} components of Ĥ are zero and left out; {first.repeated_eigenvalues} eigenvalues are "
-        "repeated, and within those Ĥ depends on the choice of the eigenvectors."
+        "repeated, and there Ĥ depends on the choice of the eigenvectors."
     )
     return Table("Lemma 1 on this graph", caption, ("filter", "mean g", "bound", "log AM", "holds", "in words"), rows)

@@ -1,4 +1,4 @@
-"""The page of `gpatcher explain`, and the words that it shares with the terminal."""
+"""The page of `gpatcher explain`, and the text that it shares with the terminal."""
 
 from __future__ import annotations
 
@@ -8,42 +8,56 @@ from gpatcher.errors import counted
 from gpatcher.report.page import Figure, Notes, Table, write_page
 from gpatcher.trust.explain import Explanation, hops_text, label_text
 
-COLUMNS = ("place", "id", "score", "distance", "label", "contribution")
+COLUMNS = ("position", "id", "score", "distance", "label", "contribution")
 
 
-def sentences(found: Explanation) -> list[str]:
-    """Say what was decided, and how the contributions add up."""
-    label = label_text(found)
-    total = sum(member.contribution for member in found.members)
+def sentences(explanation: Explanation) -> list[str]:
+    """Return the decision and the sum of the contributions in words."""
+    total = sum(member.contribution for member in explanation.members)
     return [
-        f"Predicted {found.predicted} with probability {found.probability:.1%}; runner-up {found.runner_up}; "
-        f"label {label}.",
-        f"Difference of their logits {found.margin:+.3f} = {found.start:+.3f} for a patch of average nodes "
-        f"{total:+.3f} from the members below {found.remainder:+.1g} left by the integration.",
+        f"Predicted {explanation.predicted} with probability {explanation.probability:.1%}; "
+        f"runner-up {explanation.runner_up}; label {label_text(explanation)}.",
+        f"Difference of the two logits {explanation.margin:+.3f} = {explanation.start:+.3f} (a patch of average nodes) "
+        f"{total:+.3f} (the members) {explanation.remainder:+.1g} (integration error).",
     ]
 
 
-def member_rows(found: Explanation) -> list[tuple[str, ...]]:
-    """Return a row of text for each member, ready for reading."""
+def member_rows(explanation: Explanation) -> list[tuple[str, ...]]:
+    """Return the `COLUMNS` of each member as text."""
     return [
         (str(m.place), str(m.id), f"{m.score:.4f}", hops_text(m.hops), label_text(m), f"{m.contribution:+.3f}")
-        for m in found.members
+        for m in explanation.members
     ]
 
 
-def write_explanation(found: Explanation, path: str | Path) -> Path:
-    """Write a page with the patch drawn and listed."""
+def write_explanation(explanation: Explanation, path: str | Path) -> Path:
+    """Write a page with the patch of a node, drawn and listed.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        Explanation of the node.
+    path : str or Path
+        File to write.
+
+    Returns
+    -------
+    Path
+        The file.
+    """
     caption = (
-        f"In the middle the node, around it the members by distance. Blue speaks for {found.predicted}, orange for "
-        f"{found.runner_up}; larger is stronger. Lines are edges of the graph."
+        f"The node is in the centre, the members of its patch around it by distance. Blue: evidence for "
+        f"{explanation.predicted}; orange: evidence for {explanation.runner_up}; larger: stronger. Lines are edges of "
+        "the graph."
     )
+    rows = member_rows(explanation)
     return write_page(
         path,
-        f"Why {found.id} was called {found.predicted}",
-        f"a patch of {counted(len(found.members), 'node')}",
+        f"Why {explanation.id} was called {explanation.predicted}",
+        f"a patch of {counted(len(rows), 'node')}",
         [
-            Notes("The decision", sentences(found), wide=True),
-            Figure("The patch", caption, found.plot(), wide=True),
-            Table("Members", "In the order of the patch; contributions in logits.", COLUMNS, member_rows(found)),
+            Notes("The decision", sentences(explanation), wide=True),
+            Figure("The patch", caption, explanation.plot(), wide=True),
+            Table("Members", "In the order of the patch; contributions in logits.", COLUMNS, rows),
         ],
     )

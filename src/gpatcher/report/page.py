@@ -1,10 +1,8 @@
-"""One self-contained HTML page: plotly figures and tables in a frame that needs no network."""
+"""A self-contained HTML page of plotly figures and tables that needs no network."""
 
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +14,9 @@ import plotly.io
 from plotly.offline import get_plotlyjs
 
 from gpatcher.errors import InputError
+from gpatcher.io import write_text
 
-# one palette for every figure: blue for what agrees or is low, orange for what disagrees or is high
+# one palette for every figure: blue for agreement or a low value, orange for disagreement or a high one
 BLUE, ORANGE, GREY, GREEN, PURPLE = "#2f6fb0", "#e07b39", "#8a94a0", "#3c9d6b", "#8b6bb1"
 _LAYOUT: dict[str, Any] = {
     "template": "plotly_white",
@@ -27,29 +26,40 @@ _LAYOUT: dict[str, Any] = {
     "colorway": [BLUE, ORANGE, GREEN, PURPLE, GREY],
     "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
 }
+# by default plotly offers a button that uploads the figure to its cloud
+_CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False}
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A titled plot with one sentence on how to read it."""
+    """A plot with a title and a sentence on how to read it.
+
+    Parameters
+    ----------
+    title, caption : str
+        Heading and explanation.
+    plot : plotly.graph_objects.Figure
+        The plot; the page sets its fonts and margins.
+    wide : bool
+        Whether it spans both columns of the page.
+    """
 
     title: str
     caption: str
     plot: go.Figure
     wide: bool = False
 
-    def html(self) -> str:
-        """Return the plot as a fragment; the page brings the library once."""
-        self.plot.update_layout(
-            **{**_LAYOUT, **({"height": self.plot.layout.height} if self.plot.layout.height else {})}
-        )
-        options = {"displaylogo": False, "responsive": True}
-        return str(plotly.io.to_html(self.plot, full_html=False, include_plotlyjs=False, config=options))
+    def html(self, name: str) -> str:
+        """Return the plot as an HTML fragment with this id, without the library."""
+        height = self.plot.layout.height or _LAYOUT["height"]
+        self.plot.update_layout(**_LAYOUT | {"height": height})
+        # by default the id is random, and two pages of the same data would differ
+        return str(plotly.io.to_html(self.plot, full_html=False, include_plotlyjs=False, config=_CONFIG, div_id=name))
 
 
 @dataclass(frozen=True)
 class Table:
-    """A titled table; numbers come ready for reading."""
+    """A table with a title; its cells are formatted text."""
 
     title: str
     caption: str
@@ -59,7 +69,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Notes:
-    """A titled list of sentences."""
+    """A list of sentences with a title."""
 
     title: str
     lines: Sequence[str]
@@ -68,7 +78,7 @@ class Notes:
 
 @dataclass(frozen=True)
 class Heading:
-    """The start of a group of parts."""
+    """The heading of a group of parts."""
 
     title: str
     caption: str = ""
@@ -76,14 +86,22 @@ class Heading:
 
 @dataclass(frozen=True)
 class Explorer:
-    """Nodes to pick from, each with its patch; a little script draws the one that was picked."""
+    """A list of nodes; a script draws the patch of the selected one.
+
+    Parameters
+    ----------
+    title, caption : str
+        Heading and explanation.
+    nodes : sequence of dict
+        Explanations, see `gpatcher.trust.explain.Explanation.to_dict`; each member also has coordinates x and y.
+    """
 
     title: str
     caption: str
     nodes: Sequence[dict[str, Any]]
 
     def json(self) -> str:
-        """Return the nodes as JSON that no text in them can break out of."""
+        """Return the nodes as JSON in which no text can close the script element."""
         return json.dumps(self.nodes, allow_nan=False).replace("<", "\\u003c")
 
 
@@ -91,23 +109,30 @@ Part = Figure | Table | Notes | Heading | Explorer
 
 
 def write_page(path: str | Path, title: str, subtitle: str, parts: Sequence[Part]) -> Path:
-    """Write the page, whole or not at all."""
+    """Write a page whole or not at all; equal parts give equal bytes.
+
+    Parameters
+    ----------
+    path : str or Path
+        File to write; its folder must exist.
+    title, subtitle : str
+        Heading of the page.
+    parts : sequence of Part
+        What it shows, in order.
+
+    Returns
+    -------
+    Path
+        The file.
+    """
     path = Path(path)
     if not path.parent.is_dir():
-        raise InputError(f"{path.parent} is not a folder; make it first or choose another place for {path.name}")
+        raise InputError(f"{path.parent} is not a folder; create it or choose another folder for {path.name}")
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("gpatcher.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     text = environment.get_template("page.html").render(
         title=title, subtitle=subtitle, parts=[(type(p).__name__, p) for p in parts], plotly=get_plotlyjs()
     )
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(draft).chmod(0o644)
-        Path(draft).replace(path)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
+    write_text(path, text)
     return path

@@ -1,9 +1,11 @@
-"""How far a trained model can be trusted: everything that the page of a run shows, measured."""
+"""Evaluation of a trained model: all that the page of a run shows, kept beside the model as evaluation.json."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
@@ -12,27 +14,37 @@ from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import InputError
 from gpatcher.estimator.classifier import FilterResponse, GPatcherClassifier
 from gpatcher.graph.graph import Graph
+from gpatcher.io import read_manifest, write_json
+from gpatcher.runs.codec import from_json, to_json
 from gpatcher.spectral.diagnosis import Diagnosis, diagnose
 from gpatcher.spectral.heterophily import heterophily
 from gpatcher.training.metrics import measure_all
 from gpatcher.trust.calibration import Calibration, Reliability, reliability
 from gpatcher.trust.explain import Explanation
 
-# beyond so many nodes or stored edges, what costs too much is left out, and edges are not read at all
-LARGE, MANY = 200_000, 20_000_000
-LEVELS = (0.8, 0.9, 0.95)  # of the conformal sets
-_MOST_WRONG, _MOST_NODES = 150, 200  # nodes in the explorer
+_FORMAT, _VERSION = "gpatcher-evaluation", 1
+# on a larger graph the edges are not read, so that a memory limit holds
+_MAX_NODES, _MAX_EDGES = 200_000, 20_000_000
+_LEVELS = (0.8, 0.9, 0.95)  # of the conformal sets
+_EXPLAINED, _EXPLAINED_WRONG = 200, 150  # nodes to explain; at most so many of them misclassified
 
 
 @dataclass(frozen=True, eq=False)
 class BaselineResult:
-    """Another model, trained on the same split.
+    """Result of another model on the same split.
 
     Parameters
     ----------
-    name : what to call it
-    predicted : class numbers of the judged nodes
-    val_accuracy, test_accuracy, seconds : of its training
+    name : str
+        Name of the model.
+    predicted : IntArray
+        Predicted classes of the evaluated nodes.
+    val_accuracy : float
+        Accuracy on the validation nodes.
+    test_accuracy : float or None
+        Accuracy on the test nodes; None if none has a label.
+    seconds : float
+        Training time.
     """
 
     name: str
@@ -44,7 +56,17 @@ class BaselineResult:
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Accuracy of each model within groups of the judged nodes."""
+    """Accuracy of each model within groups of the evaluated nodes.
+
+    Parameters
+    ----------
+    names : list of str
+        Names of the groups.
+    count : IntArray
+        Nodes in each group.
+    accuracy : dict of str to FloatArray
+        For each model, its accuracy in each group.
+    """
 
     names: list[str]
     count: IntArray
@@ -53,7 +75,7 @@ class Groups:
 
 @dataclass(frozen=True, eq=False)
 class PerClass:
-    """Precision, recall, F1 and number of judged nodes of each class, shape (C,)."""
+    """Precision, recall, F1 and number of evaluated nodes of each class, shape (C,)."""
 
     precision: FloatArray
     recall: FloatArray
@@ -63,35 +85,68 @@ class PerClass:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What was found about a trained model.
+    """Results of a trained model on the nodes that it was not trained on.
 
     Parameters
     ----------
-    name, model, extractor, patch_size, structure, parameters : of graph and model
-    part : the judged nodes: test, or validation where no test node has a label
-    split_sizes : nodes in train, validation and test
-    metrics : of the judged nodes, as `gpatcher.training.metrics.measure_all` names them; None where one is not defined
-    val_accuracy : of validation
-    classes, per_class, confusion : by class; rows of the confusion are true classes
-    before, after : reliability of the raw and of the calibrated probabilities on the judged nodes
-    calibration : what the validation nodes taught
-    coverage : level, share of sets that hold the label, mean size
-    by_heterophily, by_degree : accuracy within groups; the first is None where no judged node has a labelled
-        neighbour, both are for a large graph
-    rivals : other models on the same split
-    response : of the filter, before and after training
-    history, best_epoch, seconds : of the training; empty for a model that was loaded
-    explanations, wrong, wrong_shown : nodes for the explorer; wrongly predicted nodes in all, and of those explained
-    nodes : of the graph
-    diagnosis : of the graph, None for a large one
-    left_out : what was not done, and why
+    name : str
+        Name of the graph.
+    model, extractor : str
+        Name of the model and of its patch extractor.
+    patch_size, parameters : int
+        Nodes in a patch; trainable parameters.
+    adjacency_features : bool
+        Whether rows of the adjacency matrix are among the features.
+    part : str
+        The evaluated nodes: test, or validation if no test node has a label.
+    split_sizes : tuple of int
+        Nodes in train, validation and test.
+    metrics : dict of str to float or None
+        Metrics of the evaluated nodes, see `gpatcher.training.metrics.measure_all`; None where not defined.
+    val_accuracy : float
+        Accuracy on the validation nodes.
+    classes : tuple of str
+        Names of the classes.
+    per_class : PerClass
+        Precision, recall, F1 and support.
+    confusion : IntArray
+        Confusion matrix, shape (C, C); rows are true classes.
+    raw, calibrated : Reliability
+        Reliability of the probabilities before and after calibration.
+    calibration : Calibration
+        Temperature and conformal scores, from the validation nodes.
+    coverage : list of tuple
+        For each level of the conformal sets: level, fraction of sets that contain the label, mean size.
+    by_heterophily, by_degree : Groups or None
+        Accuracy within groups. The first is None if no evaluated node has a labelled neighbour; both are None for a
+        large graph.
+    baselines : tuple of BaselineResult
+        Other models on the same split.
+    response : FilterResponse
+        Frequency response before and after training.
+    history : list of dict
+        Losses of each epoch; empty for a loaded model.
+    best_epoch : int
+        Epoch whose weights were kept; 0 for a loaded model.
+    seconds : float or None
+        Training time; None for a loaded model.
+    explanations : list of Explanation
+        Explanations of some nodes, misclassified ones first.
+    misclassified, misclassified_shown : int
+        Misclassified nodes of test and validation; those of them that are explained.
+    nodes : int
+        Nodes of the graph.
+    diagnosis : Diagnosis or None
+        Diagnosis of the graph; None for a large graph.
+    notes : list of str
+        What was not done, and why.
     """
 
     name: str
     model: str
     extractor: str
     patch_size: int
-    structure: bool
+    adjacency_features: bool
     parameters: int
     part: str
     split_sizes: tuple[int, int, int]
@@ -100,155 +155,192 @@ class Evaluation:
     classes: tuple[str, ...]
     per_class: PerClass
     confusion: IntArray
-    before: Reliability
-    after: Reliability
+    raw: Reliability
+    calibrated: Reliability
     calibration: Calibration
     coverage: list[tuple[float, float, float]]
     by_heterophily: Groups | None
     by_degree: Groups | None
-    rivals: Sequence[BaselineResult]
+    baselines: tuple[BaselineResult, ...]
     response: FilterResponse
     history: list[dict[str, float]]
     best_epoch: int
     seconds: float | None
     explanations: list[Explanation]
-    wrong: int
-    wrong_shown: int
+    misclassified: int
+    misclassified_shown: int
     nodes: int
     diagnosis: Diagnosis | None
-    left_out: list[str]
+    notes: list[str]
 
     @property
     def accuracy(self) -> float:
-        """Share of the judged nodes that were predicted right."""
+        """Accuracy on the evaluated nodes."""
         return float(self.metrics["accuracy"] or 0.0)
 
 
+def write_evaluation(evaluation: Evaluation, folder: str | Path) -> Path:
+    """Write an evaluation to evaluation.json in a folder, and return the path."""
+    path = Path(folder) / "evaluation.json"
+    write_json(path, {"format": _FORMAT, "version": _VERSION, "evaluation": to_json(evaluation)})
+    return path
+
+
+def read_evaluation(folder: str | Path) -> Evaluation:
+    """Read what `write_evaluation` wrote; every number is equal to the last bit."""
+    path = Path(folder) / "evaluation.json"
+    if not path.is_file():
+        raise InputError(f"there is no {path.name} in {folder}; 'gpatcher fit --out {folder}' writes one")
+    content = read_manifest(path, _FORMAT, _VERSION, "run evaluation")
+    try:
+        evaluation: Evaluation = from_json(Evaluation, content.get("evaluation"), "evaluation")
+    except ValueError as error:
+        raise InputError(
+            f"{path} is damaged or from another version of gpatcher: {error}; remove it and run 'gpatcher fit' again"
+        ) from None
+    return evaluation
+
+
 def is_large(graph: Graph) -> bool:
-    """Whether a page on this graph leaves out what needs all its edges, so that a bound on memory is kept."""
-    return graph.n > LARGE or graph.stored_edges > MANY
+    """Return whether the evaluation of this graph skips what needs all its edges."""
+    return graph.n > _MAX_NODES or graph.stored_edges > _MAX_EDGES
 
 
 def evaluated_nodes(classifier: GPatcherClassifier, graph: Graph) -> tuple[str, IntArray]:
-    """Return which labelled nodes to judge a model by, and their ids: the test nodes, else those of validation."""
+    """Return the part to evaluate on and its labelled nodes: test, or validation if no test node has a label."""
     y = graph.labels()
-    for part, ids in (("test", classifier.split_.test), ("validation", classifier.split_.val)):
-        known: IntArray = ids[y[ids] >= 0]
-        if known.size:
-            return part, known
-    raise InputError("neither test nor validation has a labelled node; there is nothing to judge the model by")
+    for part, nodes in (("test", classifier.split_.test), ("validation", classifier.split_.val)):
+        labelled: IntArray = nodes[y[nodes] >= 0]
+        if labelled.size:
+            return part, labelled
+    raise InputError("neither test nor validation has a labelled node; there is nothing to evaluate the model on")
+
+
+def _describe(classifier: GPatcherClassifier) -> dict[str, Any]:
+    """Return the names and sizes of a model that its page shows."""
+    return {
+        "model": "Fast-GPatcher" if classifier.extractor == "ppr" else "GPatcher",
+        "extractor": classifier.extractor,
+        "patch_size": classifier.patch_size,
+        "adjacency_features": classifier.structure,
+    }
 
 
 def evaluate(
-    classifier: GPatcherClassifier, graph: Graph, rivals: Sequence[BaselineResult] = (), left_out: Sequence[str] = ()
+    classifier: GPatcherClassifier, graph: Graph, baselines: Sequence[BaselineResult] = (), notes: Sequence[str] = ()
 ) -> Evaluation:
-    """Measure a trained model on the nodes that it was not trained on.
+    """Evaluate a trained model on the nodes that it was not trained on.
 
     Parameters
     ----------
-    rivals : other models' predictions of `evaluated_nodes`
-    left_out : sentences on what was not done
+    classifier : GPatcherClassifier
+        The fitted model.
+    graph : Graph
+        The graph that it was fitted on.
+    baselines : sequence of BaselineResult
+        Results of other models on `evaluated_nodes`.
+    notes : sequence of str
+        What was not done, and why.
+
+    Returns
+    -------
+    Evaluation
     """
-    part, ids = evaluated_nodes(classifier, graph)
-    y = graph.labels()[ids]
-    names = tuple(str(c) for c in classifier.classes_)
-    logits = classifier.decision_function(graph, ids)
+    part, nodes = evaluated_nodes(classifier, graph)
+    y = graph.labels()[nodes]
+    classes = tuple(str(name) for name in classifier.classes_)
+    logits = classifier.decision_function(graph, nodes)
     predicted = logits.argmax(1)
-    found = precision_recall_fscore_support(y, predicted, labels=range(len(names)), zero_division=0)
-    model = "Fast-GPatcher" if classifier.extractor == "ppr" else "GPatcher"
-    everyone = {model: predicted, **{rival.name: rival.predicted for rival in rivals}}
-    notes = list(left_out)
     probability = classifier.calibration_.probability(logits)
-    large = is_large(graph)
-    by_heterophily = by_degree = None
+    description = _describe(classifier)
+    predictions = {description["model"]: predicted, **{result.name: result.predicted for result in baselines}}
+    by_heterophily = by_degree = diagnosis = None
     explanations: list[Explanation] = []
-    wrong = wrong_shown = 0
-    if large:
-        notes.append(
-            f"With {graph.n:,} nodes and {graph.stored_edges:,} stored edges the page does not read the edges: the "
-            "diagnosis, accuracy by heterophily and by degree, and single nodes are left out. For these: gpatcher "
-            "diagnose, gpatcher explain."
-        )
+    misclassified = misclassified_shown = 0
+    if is_large(graph):
+        notes = [
+            *notes,
+            f"The graph has {graph.n:,} nodes and {graph.stored_edges:,} stored edges, so this page does not read the "
+            "edges: the diagnosis, accuracy by heterophily and degree, and single nodes are left out. Use gpatcher "
+            "diagnose and gpatcher explain instead.",
+        ]
     else:
-        by_heterophily = _by_heterophily(heterophily(graph).node[ids], y, everyone)
-        by_degree = _by_degree(np.diff(graph.undirected().indptr)[ids], y, everyone)
-        if len(names) > 1:
-            shown, wrong, wrong_shown = _sample(classifier, graph, _MOST_NODES)
-            explanations = classifier.explain_nodes(shown, graph)
+        diagnosis = diagnose(graph)
+        by_heterophily = _by_heterophily(heterophily(graph).node[nodes], y, predictions)
+        by_degree = _by_degree(np.diff(graph.undirected().indptr)[nodes], y, predictions)
+        if len(classes) > 1:
+            chosen, misclassified, misclassified_shown = _sample(classifier, graph)
+            explanations = classifier.explain_nodes(chosen, graph)
     coverage = []
-    for level in LEVELS:
-        inside = classifier.calibration_.sets(logits, level)
-        coverage.append((level, float(inside[np.arange(len(y)), y].mean()), float(inside.sum(1).mean())))
-    result = getattr(classifier, "result_", None)
+    for level in _LEVELS:
+        sets = classifier.calibration_.sets(logits, level)
+        coverage.append((level, float(sets[np.arange(len(y)), y].mean()), float(sets.sum(1).mean())))
+    training = getattr(classifier, "result_", None)
     return Evaluation(
         name=graph.name,
-        model=model,
-        extractor=classifier.extractor,
-        patch_size=classifier.patch_size,
-        structure=classifier.structure,
+        **description,
         parameters=sum(p.numel() for p in classifier.model_.parameters()),
         part=part,
         split_sizes=classifier.split_.sizes,
         metrics=measure_all(y, probability),
         val_accuracy=classifier.score(graph, classifier.split_.val),
-        classes=names,
-        per_class=PerClass(*found),
-        confusion=confusion_matrix(y, predicted, labels=range(len(names))),
-        before=reliability(classifier.predict_proba(graph, ids, calibrated=False), y),
-        after=reliability(probability, y),
+        classes=classes,
+        per_class=PerClass(*precision_recall_fscore_support(y, predicted, labels=range(len(classes)), zero_division=0)),
+        confusion=confusion_matrix(y, predicted, labels=range(len(classes))),
+        raw=reliability(classifier.predict_proba(graph, nodes, calibrated=False), y),
+        calibrated=reliability(probability, y),
         calibration=classifier.calibration_,
         coverage=coverage,
         by_heterophily=by_heterophily,
         by_degree=by_degree,
-        rivals=rivals,
+        baselines=tuple(baselines),
         response=classifier.filter_response(),
-        history=result.history if result is not None else [],
-        best_epoch=result.best_epoch if result is not None else 0,
-        seconds=result.seconds if result is not None else None,
+        history=training.history if training is not None else [],
+        best_epoch=training.best_epoch if training is not None else 0,
+        seconds=training.seconds if training is not None else None,
         explanations=explanations,
-        wrong=wrong,
-        wrong_shown=wrong_shown,
+        misclassified=misclassified,
+        misclassified_shown=misclassified_shown,
         nodes=graph.n,
-        diagnosis=None if large else diagnose(graph),
-        left_out=notes,
+        diagnosis=diagnosis,
+        notes=list(notes),
     )
 
 
-def _sample(classifier: GPatcherClassifier, graph: Graph, most: int) -> tuple[IntArray, int, int]:
-    """Choose nodes to explain: wrongly predicted ones first, test before validation, then others by chance."""
+def _sample(classifier: GPatcherClassifier, graph: Graph) -> tuple[IntArray, int, int]:
+    """Choose nodes to explain: misclassified ones first, test before validation, then others at random."""
     split, y = classifier.split_, graph.labels()
-    rng = np.random.default_rng(0)
-    held = np.concatenate([split.test, split.val])
-    held = held[y[held] >= 0]
-    guess = classifier.decision_function(graph, held).argmax(1)
-    wrong = held[guess != y[held]]
-    first = wrong[: min(_MOST_WRONG, most * 3 // 4)]
+    held_out = np.concatenate([split.test, split.val])
+    held_out = held_out[y[held_out] >= 0]
+    wrong = held_out[classifier.decision_function(graph, held_out).argmax(1) != y[held_out]]
+    first = wrong[:_EXPLAINED_WRONG]
     rest = np.setdiff1d(np.arange(graph.n), first)
-    others = rng.choice(rest, min(rest.size, most - first.size), replace=False)
+    others = np.random.default_rng(0).choice(rest, min(rest.size, _EXPLAINED - first.size), replace=False)
     return np.concatenate([first, np.sort(others)]), int(wrong.size), int(first.size)
 
 
-def _groups(which: IntArray, names: list[str], y: IntArray, everyone: dict[str, IntArray]) -> Groups:
-    """Return the accuracy within groups 0, 1, …; empty ones are left out, and nodes of group -1."""
-    count = np.bincount(which[which >= 0], minlength=len(names))
+def _groups(group: IntArray, names: list[str], y: IntArray, predictions: dict[str, IntArray]) -> Groups:
+    """Return the accuracy within groups 0, 1, …; empty groups and nodes of group -1 are left out."""
+    count = np.bincount(group[group >= 0], minlength=len(names))
     kept = np.flatnonzero(count)
     accuracy = {
-        model: np.array([float((predicted[which == k] == y[which == k]).mean()) for k in kept])
-        for model, predicted in everyone.items()
+        model: np.array([float((predicted[group == k] == y[group == k]).mean()) for k in kept])
+        for model, predicted in predictions.items()
     }
     return Groups([names[k] for k in kept], count[kept], accuracy)
 
 
-def _by_heterophily(node: FloatArray, y: IntArray, everyone: dict[str, IntArray]) -> Groups | None:
+def _by_heterophily(node: FloatArray, y: IntArray, predictions: dict[str, IntArray]) -> Groups | None:
+    """Group by fifths of the node heterophily; None where it is not defined for any node."""
     if np.isnan(node).all():
         return None
     fifth = np.clip((np.nan_to_num(node) * 5).astype(int), 0, 4)
     names = [f"{k / 5:.1f} to {(k + 1) / 5:.1f}" for k in range(5)]
-    return _groups(np.where(np.isnan(node), -1, fifth), names, y, everyone)
+    return _groups(np.where(np.isnan(node), -1, fifth), names, y, predictions)
 
 
-def _by_degree(degree: IntArray, y: IntArray, everyone: dict[str, IntArray]) -> Groups:
+def _by_degree(degree: IntArray, y: IntArray, predictions: dict[str, IntArray]) -> Groups:
     """Group by powers of four: 0, 1 to 3, 4 to 15, … and 1,024 or more."""
     borders = 4 ** np.arange(6)
     names = ["0"] + [f"{b:,} to {4 * b - 1:,}" for b in borders[:-1]] + [f"{borders[-1]:,} or more"]
-    return _groups(np.searchsorted(borders, degree, side="right"), names, y, everyone)
+    return _groups(np.searchsorted(borders, degree, side="right"), names, y, predictions)

@@ -1,0 +1,108 @@
+"""Nested dataclasses to JSON and back without loss, by their type hints.
+
+Arrays keep dtype, shape and bits. NaN and infinity, which JSON lacks, are written as text.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from base64 import b64decode, b64encode
+from dataclasses import fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+import numpy.typing as npt
+
+_type_hints = cache(get_type_hints)
+
+
+def to_json(value: Any) -> Any:
+    """Return a value as dicts, lists, strings and finite numbers.
+
+    Parameters
+    ----------
+    value : Any
+        Dataclass, array, dict with string keys, list, tuple, string, number or None, nested to any depth.
+
+    Examples
+    --------
+    >>> to_json({"size": (2, float("nan"))})
+    {'size': [2, 'nan']}
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        packed = b64encode(zlib.compress(value.tobytes())).decode()
+        return {"dtype": value.dtype.str, "shape": list(value.shape), "zlib": packed}
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: to_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(item) for item in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if value is None or isinstance(value, str | int):
+        return value
+    raise TypeError(f"{type(value).__name__} {value!r} cannot be written as JSON")
+
+
+def from_json(hint: Any, content: Any, place: str = "content") -> Any:
+    """Return the value that `to_json` was given.
+
+    Parameters
+    ----------
+    hint : type
+        Its type: a dataclass, an array type, ``dict[str, X]``, ``list[X]``, ``tuple[X, Y]``, ``tuple[X, ...]``,
+        ``X | None``, str, int, float, bool or Any.
+    content : Any
+        What `to_json` returned.
+    place : str
+        Name of the content in messages.
+
+    Raises
+    ------
+    ValueError
+        If the content does not have this type; the message names the place.
+
+    Examples
+    --------
+    >>> from_json(dict[str, tuple[int, float]], {"size": [2, "nan"]})
+    {'size': (2, nan)}
+    """
+    origin, inner = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return content
+    if origin in (Union, UnionType):
+        (hint,) = (option for option in inner if option is not NoneType)
+        return None if content is None else from_json(hint, content, place)
+    if isinstance(hint, type) and is_dataclass(hint):
+        hints = _type_hints(hint)
+        if not isinstance(content, dict) or content.keys() != hints.keys():
+            raise ValueError(f"{place} must have the fields {', '.join(hints)}")
+        return hint(**{name: from_json(hints[name], content[name], f"{place}.{name}") for name in hints})
+    if origin is np.ndarray:
+        return _array(content, place)
+    if origin is dict and isinstance(content, dict):
+        return {key: from_json(inner[1], item, f"{place}.{key}") for key, item in content.items()}
+    if origin in (list, tuple) and isinstance(content, list):
+        each = inner if origin is tuple and Ellipsis not in inner else inner[:1] * len(content)
+        if len(each) != len(content):
+            raise ValueError(f"{place} must have {len(each)} entries, got {len(content)}")
+        return origin(
+            from_json(kind, item, f"{place}[{i}]") for i, (kind, item) in enumerate(zip(each, content, strict=True))
+        )
+    if hint is float and (type(content) in (int, float) or content in ("nan", "inf", "-inf")):
+        return float(content) if isinstance(content, str) else content
+    if type(content) is hint:
+        return content
+    raise ValueError(f"{place} must be {getattr(hint, '__name__', hint)}, got {str(content)[:40]!r}")
+
+
+def _array(content: Any, place: str) -> npt.NDArray[Any]:
+    try:
+        values = np.frombuffer(zlib.decompress(b64decode(content["zlib"], validate=True)), content["dtype"])
+        return values.reshape(content["shape"]).copy()
+    except (KeyError, TypeError, ValueError, zlib.error) as error:
+        raise ValueError(f"{place} must be an array ({error})") from None
