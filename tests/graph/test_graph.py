@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from gpatcher.errors import InputError, InputWarning, some
+from gpatcher.graph import checks
 from gpatcher.graph.checks import encode_labels
 from gpatcher.graph.graph import Graph
-from gpatcher.graph.graph import graph as module
 from gpatcher.graph.split import Split
 
 # hypothesis must not time the first call, which compiles
@@ -344,7 +344,7 @@ def damaged(value, kind, tmp_path):
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("block", [1, 1 << 24])
 def test_features_that_are_not_finite(value, kind, block, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_BLOCK_BYTES", block)
+    monkeypatch.setattr(checks, "BLOCK_BYTES", block)
     with pytest.raises(InputError, match=f"2 values that are not finite, the first {value} at row 1, column 2; fill"):
         Graph.from_edge_index(PATH, x=damaged(value, kind, tmp_path))
 
@@ -512,14 +512,14 @@ def test_split_is_frozen():
 
 
 def test_split_beyond_the_graph():
-    with pytest.raises(InputError, match=r"path, split 1: test names 2 nodes not there: 3, 7; .* 0 to 2"):
+    with pytest.raises(InputError, match=r"path, split 1: test has 2 node ids outside the graph: 3, 7; .* 0 to 2"):
         Graph.from_edge_index(
             PATH, y=[0, 1, 0], name="path", splits=[Split([0, 1], [2], []), Split([0, 1], [2], [3, 7])]
         )
 
 
 def test_training_node_without_label():
-    with pytest.raises(InputError, match=r"split 0: 1 training node has no label \(-1\): 2; take them out of train"):
+    with pytest.raises(InputError, match=r"split 0: 1 training node has no label \(-1\): 2; remove them from train"):
         Graph.from_edge_index(PATH, y=[0, 1, -1], splits=[Split([0, 1, 2], [], [])])
     with pytest.warns(InputWarning, match="1 node of val without a label cannot be scored: 2"):
         Graph.from_edge_index(PATH, y=[0, 1, -1], splits=[Split([0, 1], [2], [])])

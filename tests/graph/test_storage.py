@@ -245,7 +245,9 @@ def test_pickles_are_not_loaded(tmp_path):
         open_graph(tmp_path / "g")
 
 
-@pytest.mark.parametrize(("change", "words"), [({"version": 9}, "version 9"), ({"format": "x"}, "not the description")])
+@pytest.mark.parametrize(
+    ("change", "words"), [({"version": 9}, "version 9"), ({"format": "x"}, "graph.json does not describe a graph")]
+)
 def test_other_formats_are_refused(tmp_path, change, words):
     save_graph(full_graph(), tmp_path / "g")
     path = tmp_path / "g" / "graph.json"

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from gpatcher.arrays import Features, FloatArray, IntArray, as_integers, as_numpy
 from gpatcher.errors import MAX_SHOWN, InputError, counted, some, warn_input
+from gpatcher.graph.split import PARTS, Split
 
 BLOCK_BYTES = 1 << 24  # features are scanned in blocks of this size, so a check needs no copy of them
 
@@ -181,3 +182,46 @@ def check_labels(y: Any, n: int, classes: Sequence[str] | None, name: str) -> tu
     if empty.size:
         warn_input(f"{name}: {empty.size} of {len(names)} classes have no node: {some(names[c] for c in empty)}")
     return array, names
+
+
+def check_split(split: Split, where: str, y: IntArray, classes: Sequence[str]) -> None:
+    """Raise or warn where a split does not fit the labels of a graph.
+
+    Parameters
+    ----------
+    split : Split
+    where : str
+        Name of the graph and of the split, for messages.
+    y : int64 array, shape (n,)
+        Labels, -1 for unlabelled nodes.
+    classes : sequence of str
+        Names of the classes.
+    """
+    for part in PARTS:
+        ids = getattr(split, part)
+        if ids.size and ids[-1] >= y.size:
+            beyond = ids[ids >= y.size]
+            raise InputError(
+                f"{where}: {part} has {counted(beyond.size, 'node id')} outside the graph: {some(beyond)}; "
+                f"valid ids are 0 to {y.size - 1}"
+            )
+        unlabelled = ids[y[ids] < 0]
+        if unlabelled.size and part == "train":
+            raise InputError(
+                f"{where}: {counted(unlabelled.size, 'training node has', 'training nodes have')} no label (-1): "
+                f"{some(unlabelled)}; remove them from train"
+            )
+        if unlabelled.size:
+            warn_input(
+                f"{where}: {counted(unlabelled.size, 'node')} of {part} without a label cannot be scored: "
+                f"{some(unlabelled)}"
+            )
+    trained = np.bincount(y[split.train], minlength=len(classes)) > 0
+    evaluated = y[np.concatenate([split.val, split.test])]
+    needed = np.bincount(evaluated[evaluated >= 0], minlength=len(classes)) > 0
+    missing = [classes[c] for c in np.flatnonzero(needed & ~trained).tolist()]
+    if missing:
+        warn_input(
+            f"{where}: {len(missing)} of {len(classes)} classes have no training node and will never be "
+            f"predicted: {some(missing)}; a stratified split avoids this"
+        )

@@ -17,15 +17,16 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from gpatcher.arrays import Features, FloatArray, IntArray
-from gpatcher.errors import InputError, counted, some, warn_input
+from gpatcher.errors import InputError, counted, warn_input
+from gpatcher.graph import convert
 from gpatcher.graph.checks import (
     BLOCK_BYTES,
     check_edge_ids,
     check_features,
     check_labels,
+    check_split,
     check_weights,
     edge_rows,
-    encode_labels,
     node_count,
 )
 from gpatcher.graph.split import Split
@@ -348,7 +349,7 @@ class Graph:
     def with_splits(self, splits: Sequence[Split]) -> Graph:
         """Return the graph with these splits, each checked against it."""
         for number, split in enumerate(splits):
-            self._check_split(split, number)
+            check_split(split, f"{self.name}, split {number}", self.labels(), self.classes)
         return self._with(splits=tuple(splits))
 
     def with_features(self, x: Any) -> Graph:
@@ -362,150 +363,44 @@ class Graph:
         graph.__dict__.update({name: self.__dict__[name] for name in known if name in self.__dict__})
         return graph
 
-    def _check_split(self, split: Split, number: int) -> None:
-        where = f"{self.name}, split {number}"
-        for part in ("train", "val", "test"):
-            ids = getattr(split, part)
-            if ids.size and ids[-1] >= self.n:
-                beyond = ids[ids >= self.n]
-                raise InputError(
-                    f"{where}: {part} names {counted(beyond.size, 'node')} not there: {some(beyond)}; "
-                    f"the graph has nodes 0 to {self.n - 1}"
-                )
-            unknown = ids[self.labels()[ids] < 0]
-            if unknown.size and part == "train":
-                raise InputError(
-                    f"{where}: {counted(unknown.size, 'training node has', 'training nodes have')} no label (-1): "
-                    f"{some(unknown)}; take them out of train"
-                )
-            if unknown.size:
-                warn_input(
-                    f"{where}: {counted(unknown.size, 'node')} of {part} without a label cannot be "
-                    f"scored: {some(unknown)}"
-                )
-        present = np.bincount(self.labels()[split.train], minlength=self.num_classes) > 0
-        elsewhere = self.labels()[np.concatenate([split.val, split.test])]
-        needed = np.bincount(elsewhere[elsewhere >= 0], minlength=self.num_classes) > 0
-        missing = [self.classes[c] for c in np.flatnonzero(needed & ~present)]
-        if missing:
-            warn_input(
-                f"{where}: {len(missing)} of {self.num_classes} classes have no training node and will never be "
-                f"predicted: {some(missing)}; a stratified split avoids this"
-            )
-
     # ---- from and to other libraries
 
     @classmethod
     def from_pyg(cls, data: Data, name: str = "graph") -> Graph:
-        """Build a graph from a torch_geometric ``Data``: edge_index, edge_weight, x, y and the three masks."""
-        if data.edge_index is None:
-            raise InputError("the Data object has no edge_index; an adj_t or a HeteroData is not read")
-        y = data.y
-        if y is not None and y.dim() == 2 and y.size(1) == 1:
-            y = y.view(-1)
-        # only what was said: PyG would guess num_nodes, with a warning of its own
-        n = data.num_nodes if "num_nodes" in data or data.x is not None else None
-        graph = cls.from_edge_index(data.edge_index, x=data.x, y=y, num_nodes=n, weights=data.edge_weight, name=name)
-        masks = [data.get(f"{part}_mask") for part in ("train", "val", "test")]
-        if masks[0] is None:
-            return graph
-        if any(mask is None for mask in masks):
-            raise InputError("the Data object has a train_mask but not all of train_mask, val_mask and test_mask")
-        columns = [mask.view(mask.size(0), -1).numpy().T for mask in masks]
-        return graph.with_splits([Split(*parts) for parts in zip(*columns, strict=True)])
+        """Build a graph from a PyG ``Data``: edge_index, edge_weight, x, y and the three masks."""
+        return convert.from_pyg(cls, data, name)
 
     def to_pyg(self) -> Data:
-        """Return a torch_geometric ``Data`` with the same edges, features, labels and masks (n, splits)."""
-        import torch
-        from torch_geometric.data import Data
-
-        source = np.repeat(np.arange(self.n), np.diff(self.indptr))
-        data = Data(edge_index=torch.from_numpy(np.stack([source, self.indices.astype(np.int64)])))
-        data.num_nodes = self.n
-        if self.weights is not None:
-            data.edge_weight = torch.from_numpy(self.weights.copy())
-        if self.x is not None:
-            x = self.x.toarray() if sp.issparse(self.x) else self.x
-            data.x = torch.from_numpy(np.array(x))
-        if self.y is not None:
-            data.y = torch.from_numpy(self.y.copy())
-        for part in ("train", "val", "test") if self.splits else ():
-            mask = np.zeros((self.n, len(self.splits)), dtype=bool)
-            for column, split in enumerate(self.splits):
-                mask[getattr(split, part), column] = True
-            data[f"{part}_mask"] = torch.from_numpy(mask)
-        return data
+        """Return a PyG ``Data`` with the same edges, features and labels, and masks of shape (n, splits)."""
+        return convert.to_pyg(self)
 
     @classmethod
     def from_scipy(cls, adjacency: Any, x: Any = None, y: Any = None, name: str = "graph") -> Graph:
-        """Build a graph from a square scipy sparse matrix; its values are the weights, all ones mean none."""
-        if not sp.issparse(adjacency):
-            raise InputError(f"adjacency must be a scipy sparse matrix, got {type(adjacency).__name__}")
-        if adjacency.ndim != 2 or adjacency.shape[0] != adjacency.shape[1]:
-            raise InputError(f"adjacency must be square, got shape {adjacency.shape}")
-        coo = sp.coo_array(adjacency)
-        weights = None if bool((coo.data == 1).all()) else coo.data
-        return cls.from_edge_index((coo.row, coo.col), x=x, y=y, num_nodes=coo.shape[0], weights=weights, name=name)
+        """Build a graph from a square SciPy sparse matrix; its values are the weights, unless all are 1."""
+        return convert.from_scipy(cls, adjacency, x, y, name)
 
     def to_scipy(self) -> sp.csr_array:
-        """Return the adjacency as a scipy CSR array; the same as `adjacency`."""
+        """Return the adjacency as a SciPy CSR array; the same as `adjacency`."""
         return self.adjacency()
 
     @classmethod
     def from_networkx(cls, graph: nx.Graph, label: str | None = None, features: Sequence[str] = ()) -> Graph:
-        """Build a graph from networkx, its nodes numbered in their order and their names in ``node_ids``.
+        """Build a graph from NetworkX; node v is the v-th node of ``graph``, its name is ``node_ids[v]``.
 
         Parameters
         ----------
-        graph : a networkx graph, directed or not; the edge attribute ``weight`` is read where all edges have it
-        label : node attribute with the class; a node without it is unlabelled
-        features : node attributes with numbers, one column each
+        graph : networkx.Graph
+            Directed or undirected. The edge attribute ``weight`` is read if all edges have it.
+        label : str, optional
+            Node attribute with the class; a node without it is unlabelled.
+        features : sequence of str
+            Numeric node attributes, one feature column each.
         """
-        nodes = list(graph.nodes)
-        number = {node: i for i, node in enumerate(nodes)}
-        edges = [(number[a], number[b], d.get("weight")) for a, b, d in graph.edges(data=True)]
-        if not graph.is_directed():
-            edges += [(b, a, w) for a, b, w in edges if a != b]
-        columns = list(zip(*edges, strict=True)) or [(), (), ()]
-        weighted = bool(edges) and all(w is not None for w in columns[2])
-        x = None
-        if features:
-            for node, values in graph.nodes(data=True):
-                absent = [f for f in features if f not in values]
-                if absent:
-                    raise InputError(f"node {node!r} has no attribute {absent[0]!r}; give it one or leave it out")
-            x = np.array([[values[f] for f in features] for _, values in graph.nodes(data=True)])
-        y, classes = None, None
-        if label is not None:
-            named = [values.get(label) for _, values in graph.nodes(data=True)]
-            y, classes = encode_labels(named)
-        ids = np.empty(len(nodes), dtype=object)
-        ids[:] = nodes
-        return cls.from_edge_index(
-            (np.array(columns[0], np.int64), np.array(columns[1], np.int64)),
-            x=x,
-            y=y,
-            num_nodes=len(nodes),
-            weights=columns[2] if weighted else None,
-            classes=classes,
-            name=graph.name or "graph",
-            node_ids=ids,
-        )
+        return convert.from_networkx(cls, graph, label, features)
 
     def to_networkx(self) -> nx.Graph:
-        """Return a networkx graph, directed where this one is, with ``label`` and ``weight`` attributes."""
-        import networkx as nx
-
-        out: nx.Graph = nx.DiGraph() if self.is_directed else nx.Graph()
-        names = list(range(self.n)) if self.node_ids is None else list(self.node_ids)
-        for v, node in enumerate(names):
-            labelled = self.y is not None and self.y[v] >= 0
-            out.add_node(node, **({"label": self.classes[self.y[v]]} if labelled and self.y is not None else {}))
-        source = np.repeat(np.arange(self.n), np.diff(self.indptr))
-        for e, (a, b) in enumerate(zip(source, self.indices, strict=True)):
-            extra = {} if self.weights is None else {"weight": float(self.weights[e])}
-            out.add_edge(names[a], names[b], **extra)
-        return out
+        """Return a NetworkX graph, directed if this one is, with the attributes ``label`` and ``weight``."""
+        return convert.to_networkx(self)
 
     def __repr__(self) -> str:
         parts = [counted(self.n, "node"), counted(self.stored_edges, "stored edge")]

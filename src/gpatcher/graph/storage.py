@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
-from gpatcher.graph.split import Split
+from gpatcher.graph.split import PARTS, Split
 from gpatcher.io import read_manifest
 
 _FORMAT = "gpatcher-graph"
@@ -25,7 +25,6 @@ _VERSION = 1
 ABOUT = "graph.json"
 _TEXT_IDS = "node_ids.parquet"
 _KNOWN = ("one_way_edges", "self_loops", "fingerprint", "content")  # of a graph, and long to find out again
-_PARTS = ("train", "val", "test")
 
 
 def save_graph(graph: Graph, folder: str | Path) -> Path:
@@ -66,7 +65,7 @@ def open_graph(folder: str | Path) -> Graph:
         x=x,
         y=arrays["y"].view(np.ndarray) if "y" in arrays else None,
         classes=tuple(about["classes"]),
-        splits=tuple(Split(*(arrays[f"split{k}_{part}"] for part in _PARTS)) for k in range(about["splits"])),
+        splits=tuple(Split(*(arrays[f"split{k}_{part}"] for part in PARTS)) for k in range(about["splits"])),
         name=about["name"],
         duplicate_edges=about["duplicate_edges"],
         node_ids=node_ids,
@@ -118,7 +117,7 @@ def write_rest(graph: Graph, draft: Path) -> None:
     else:
         arrays["x"] = graph.x
     for k, split in enumerate(graph.splits):
-        arrays |= {f"split{k}_{part}": getattr(split, part) for part in _PARTS}
+        arrays |= {f"split{k}_{part}": getattr(split, part) for part in PARTS}
     if graph.node_ids is not None and graph.node_ids.dtype.kind in "iu":
         arrays["node_ids"] = graph.node_ids
     elif graph.node_ids is not None:
