@@ -269,6 +269,24 @@ def test_number_of_nodes_comes_from_the_first_that_knows():
     assert Graph.from_edge_index(PATH, num_nodes=6).n == 6
 
 
+def test_facts_are_not_measured_again():
+    measured = Graph.from_edge_index([[0, 1], [1, 2]], y=[0, 1, 0])
+    facts = {"one_way_edges": 7, "self_loops": 5, "fingerprint": "abc"}
+    graph = dataclasses.replace(measured, facts=facts)
+    assert {name: getattr(graph, name) for name in facts} == facts
+    assert graph.is_directed
+    copy = graph.with_splits([Split([0, 1], [2], [])]).with_features(np.eye(3))
+    assert {name: getattr(copy, name) for name in facts} == facts
+
+
+def test_facts_are_dropped_by_replace():
+    graph = Graph.from_edge_index([[0, 1], [1, 2]])
+    stale = dataclasses.replace(graph, facts={"one_way_edges": 0, "self_loops": 5, "fingerprint": "abc"})
+    fresh = dataclasses.replace(stale, weights=np.array([1.0, 2.0]))
+    assert (fresh.one_way_edges, fresh.self_loops) == (2, 0)
+    assert fresh.fingerprint not in (graph.fingerprint, "abc")
+
+
 # ---------------------------------------------------------------------------------------------- checks
 
 

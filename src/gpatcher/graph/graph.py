@@ -7,8 +7,8 @@ once, weights are positive and finite, features are finite, labels lie in [-1, C
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import InitVar, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 
+_EDGE_FACTS = ("one_way_edges", "self_loops", "fingerprint")
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """A graph with features, labels and splits, checked once and never changed.
@@ -67,6 +70,9 @@ class Graph:
     splits : the splits that came with the data
     name : what to call the graph in tables and records
     duplicate_edges : edges of the input that repeated another one and were merged with it
+    facts : mapping, optional
+        Facts measured before, which would take long to measure again: ``one_way_edges``, ``self_loops``,
+        ``fingerprint``, ``content``.
 
     Build one with `from_edge_index`, `from_pyg`, `from_scipy` or `from_networkx`; they check and sort.
 
@@ -86,7 +92,13 @@ class Graph:
     splits: tuple[Split, ...] = ()
     name: str = "graph"
     duplicate_edges: int = 0
-    node_ids: npt.NDArray[Any] | None = field(default=None, repr=False)
+    node_ids: npt.NDArray[Any] | None = None
+    # not a field: dataclasses.replace() drops the facts, since other edges or features have others
+    facts: InitVar[Mapping[str, Any] | None] = None
+
+    def __post_init__(self, facts: Mapping[str, Any] | None) -> None:
+        for name, value in (facts or {}).items():
+            object.__setattr__(self, name, value)  # a cached property with a value is not measured again
 
     # ---- what it holds
 
@@ -124,16 +136,12 @@ class Graph:
     @cached_property
     def one_way_edges(self) -> int:
         """Number of edges without an equal edge in the opposite direction."""
-        return self._count_one_way(self.stored_edges)
+        return int(count_one_way(self.indptr, self.indices, self.weights, self.indptr[:-1].copy()))
 
-    def _count_one_way(self, most: int) -> int:
-        return int(count_one_way(self.indptr, self.indices, self.weights, self.indptr[:-1].copy(), most))
-
-    @cached_property
+    @property
     def is_directed(self) -> bool:
         """Whether some edge has no equal edge in the opposite direction."""
-        known: int | None = self.__dict__.get("one_way_edges")
-        return (self._count_one_way(1) if known is None else known) > 0
+        return self.one_way_edges > 0
 
     @cached_property
     def nbytes(self) -> int:
@@ -204,10 +212,7 @@ class Graph:
         place_both_ways(self.indptr, self.indices, self.weights, indptr[:-1].copy(), indices, weights)
         indptr, indices, weights, _ = _sort_and_merge(indptr, indices, weights, add=False)
         _freeze(indptr, indices, weights)
-        both = replace(self, indptr=indptr, indices=indices, weights=weights)
-        # known without looking: nothing is left one-way
-        both.__dict__["one_way_edges"] = 0
-        return both
+        return replace(self, indptr=indptr, indices=indices, weights=weights, facts={"one_way_edges": 0})
 
     def degrees(self) -> FloatArray:
         """Return the sum of the weights at each node of the undirected graph; shape (n,)."""
@@ -356,12 +361,10 @@ class Graph:
         """Return the graph with these features, shape (n, d), checked against it; shared, not copied."""
         return self._with(x=check_features(x, self.n))
 
-    def _with(self, **parts: Any) -> Graph:
-        graph = replace(self, **parts)
-        # what is known of the edges stays known: to look at them again may take long
-        known = ("fingerprint", "is_directed", "one_way_edges", "self_loops")
-        graph.__dict__.update({name: self.__dict__[name] for name in known if name in self.__dict__})
-        return graph
+    def _with(self, **fields: Any) -> Graph:
+        """Return a copy with other features or splits; the facts about the edges measured so far stay."""
+        facts = {name: vars(self)[name] for name in _EDGE_FACTS if name in vars(self)}
+        return replace(self, **fields, facts=facts)
 
     # ---- from and to other libraries
 

@@ -57,7 +57,7 @@ def open_graph(folder: str | Path) -> Graph:
             node_ids = pa.parquet.read_table(folder / _TEXT_IDS).column("id").to_numpy()
         except (OSError, pa.ArrowException) as error:
             raise _damaged(folder / _TEXT_IDS, str(error)) from None
-    graph = Graph(
+    return Graph(
         # plain views of the maps: compiled loops take them as they take any array
         indptr=arrays["indptr"].view(np.ndarray),
         indices=arrays["indices"].view(np.ndarray),
@@ -69,9 +69,8 @@ def open_graph(folder: str | Path) -> Graph:
         name=about["name"],
         duplicate_edges=about["duplicate_edges"],
         node_ids=node_ids,
+        facts={name: about[name] for name in _KNOWN},
     )
-    graph.__dict__.update({name: about[name] for name in _KNOWN})
-    return graph
 
 
 @contextmanager
