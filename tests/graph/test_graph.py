@@ -320,12 +320,9 @@ def test_edge_refusals(edges, named, message):
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ([1, np.nan, 1, np.inf], "2 weights are not finite: nan at edge 1; replace or remove them"),
+        ([1, np.nan, 1, np.inf], "2 weights are not finite: nan at edge 1; replace"),
         ([1, 1, -2, 1], r"1 weight is negative: -2.0 at edge 2; the normalised adjacency needs positive weights"),
-        (
-            [1, 1, 0, 0],
-            "2 weights are zero: 0.0 at edge 2; an edge of weight 0 is no edge",
-        ),
+        ([1, 1, 0, 0], "2 weights are zero: 0.0 at edge 2; .*remove the edges"),
         ([1, 1], r"weights must have shape \(4,\), one per edge, got \(2,\)"),
         (["a", "b", "c", "d"], "weights must be numbers, got dtype <U1"),
         ([[1], [1, 2], [1], [1]], "weights is ragged"),
@@ -363,7 +360,7 @@ def damaged(value, kind, tmp_path):
 @pytest.mark.parametrize("block", [1, 1 << 24])
 def test_features_that_are_not_finite(value, kind, block, tmp_path, monkeypatch):
     monkeypatch.setattr(checks, "BLOCK_BYTES", block)
-    with pytest.raises(InputError, match=f"2 values that are not finite, the first {value} at row 1, column 2; fill"):
+    with pytest.raises(InputError, match=f"2 values that are not finite, the first {value} at row 1, column 2; impute"):
         Graph.from_edge_index(PATH, x=damaged(value, kind, tmp_path))
 
 

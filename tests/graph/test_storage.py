@@ -41,8 +41,8 @@ def assert_same(one, two):
     assert one.name == two.name
     assert one.duplicate_edges == two.duplicate_edges
     assert [s.hash for s in one.splits] == [s.hash for s in two.splits]
-    for known in ("one_way_edges", "self_loops", "fingerprint", "content", "m"):
-        assert getattr(one, known) == getattr(two, known), known
+    for fact in ("one_way_edges", "self_loops", "fingerprint", "content_hash", "m"):
+        assert getattr(one, fact) == getattr(two, fact), fact
 
 
 def full_graph(**changes):

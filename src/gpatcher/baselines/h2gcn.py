@@ -74,7 +74,7 @@ def distance_rings(graph: Graph) -> tuple[Any, Any]:
            [0., 0., 0.],
            [1., 0., 0.]], dtype=float32)
     """
-    near = graph.walk(dtype=np.float32)
+    near = graph.adjacency(np.float32, self_loops=False)
     near.data = np.ones_like(near.data)
     reached = sp.csr_array(near @ near)
     reached.data = np.ones_like(reached.data)

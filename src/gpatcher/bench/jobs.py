@@ -133,7 +133,7 @@ def _train(job: Job, root: Path | None) -> Record:
     metric = named.metric if named else "accuracy"
     outcome = train_model(job.model, graph, split, job.seed, dict(job.config), metric=metric, kept=_KEPT)
     record: Record = {
-        "graph": graph.content,
+        "graph": graph.content_hash,
         "metric": metric,
         "val": outcome.val,
         "test": outcome.test,
@@ -161,7 +161,7 @@ def _response(job: Job, root: Path | None) -> Record:
 def _statistics(job: Job, root: Path | None) -> Record:
     graph, _ = _graph(job.dataset, 0, root)
     found = diagnose(graph, spectral=False)
-    return {"graph": graph.content, "measures": {name: getattr(found, name) for name in MEASURES}}
+    return {"graph": graph.content_hash, "measures": {name: getattr(found, name) for name in MEASURES}}
 
 
 def _runtime(job: Job, root: Path | None) -> Record:

@@ -24,7 +24,13 @@ _FORMAT = "gpatcher-graph"
 _VERSION = 1
 ABOUT = "graph.json"
 _TEXT_IDS = "node_ids.parquet"
-_KNOWN = ("one_way_edges", "self_loops", "fingerprint", "content")  # of a graph, and long to find out again
+# facts that take a pass over the edges to measure again, and their keys in the manifest
+_FACTS = {
+    "one_way_edges": "one_way_edges",
+    "self_loops": "self_loops",
+    "fingerprint": "fingerprint",
+    "content_hash": "content",
+}
 
 
 def save_graph(graph: Graph, folder: str | Path) -> Path:
@@ -69,7 +75,7 @@ def open_graph(folder: str | Path) -> Graph:
         name=about["name"],
         duplicate_edges=about["duplicate_edges"],
         node_ids=node_ids,
-        facts={name: about[name] for name in _KNOWN},
+        facts={name: about[key] for name, key in _FACTS.items()},
     )
 
 
@@ -107,7 +113,7 @@ def write_rest(graph: Graph, draft: Path) -> None:
     """Write all but the edges, and what is known of them."""
     about: dict[str, Any] = {"format": _FORMAT, "version": _VERSION, "name": graph.name, "classes": graph.classes}
     about |= {"duplicate_edges": graph.duplicate_edges, "splits": len(graph.splits), "text_ids": False}
-    about |= {name: getattr(graph, name) for name in _KNOWN}
+    about |= {key: getattr(graph, name) for name, key in _FACTS.items()}
     arrays: dict[str, Any] = {"y": graph.y}
     if sp.issparse(graph.x):
         x: Any = graph.x

@@ -160,7 +160,7 @@ class UnseenNodes:
     def overlay(self, walk: Walk, self_loops: bool) -> Overlay:
         """Return the rows that the newcomers add to the adjacency that Ã is made of."""
         new = self.rows >= self.graph.n
-        matrix = self.edges.walk()
+        matrix = self.edges.adjacency(self_loops=False)
         if self_loops:
             matrix = sp.csr_array(matrix + sp.diags_array(new.astype(np.float64)))  # the old ones have theirs
         matrix.sort_indices()

@@ -95,7 +95,7 @@ def walk_arrays(graph: Graph, self_loops: bool) -> Walk:
     if not graph.self_loops and not self_loops:
         indptr, indices, weights, degree = both.indptr, both.indices, both.weights, both.degrees()
     else:
-        matrix = graph.walk(self_loops)
+        matrix = graph.adjacency(self_loops=self_loops)
         indptr, indices, weights = matrix.indptr.astype(np.int64), matrix.indices, matrix.data
         degree = np.asarray(matrix.sum(axis=1))
     return indptr, indices, weights, degree, degree_codes(degree)

@@ -72,7 +72,7 @@ def run_splits(
     if classifier.memory is not None and classifier.batch_size is None and classifier.extractor == "ppr":
         config["memory"] = classifier.memory  # the batch size follows from it
     key = config_hash(config)
-    mine = [r for r in read_records(path) if (r.get("graph"), r["config_hash"]) == (graph.content, key)]
+    mine = [r for r in read_records(path) if (r.get("graph"), r["config_hash"]) == (graph.content_hash, key)]
     finished = {(r["split"], r["seed"]): r for r in mine} if resume else {}
 
     done: list[Record] = []
@@ -88,7 +88,7 @@ def run_splits(
         classifier.set_params(seed=run_seed)
         prepared = prepared or classifier.prepare(graph, patches, progress=extracting)
         # the checkpoint of another run or configuration is never taken for this one's
-        place = out / f"checkpoint-{graph.content}-{key}-{split}-{run_seed}.safetensors"
+        place = out / f"checkpoint-{graph.content_hash}-{key}-{split}-{run_seed}.safetensors"
         if not resume:
             _forget(place)
 
@@ -108,7 +108,7 @@ def run_splits(
         result = classifier.result_
         record: Record = {
             "dataset": graph.name,
-            "graph": graph.content,
+            "graph": graph.content_hash,
             "model": model,
             "extractor": classifier.extractor_,
             "compared": classifier.compared_,
