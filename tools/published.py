@@ -221,7 +221,7 @@ def run(check: Check, runs: int) -> None:
             RECORDS,
             {
                 "dataset": graph.name,
-                "graph": graph.content,
+                "graph": graph.content_hash,
                 "model": check.model,
                 "split": number,
                 "seed": seed,

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from gpatcher.errors import InputError, InputWarning, some
+from gpatcher.graph import checks
 from gpatcher.graph.checks import encode_labels
 from gpatcher.graph.graph import Graph
-from gpatcher.graph.graph import graph as module
 from gpatcher.graph.split import Split
 
 # hypothesis must not time the first call, which compiles
@@ -269,6 +269,24 @@ def test_number_of_nodes_comes_from_the_first_that_knows():
     assert Graph.from_edge_index(PATH, num_nodes=6).n == 6
 
 
+def test_facts_are_not_measured_again():
+    measured = Graph.from_edge_index([[0, 1], [1, 2]], y=[0, 1, 0])
+    facts = {"one_way_edges": 7, "self_loops": 5, "fingerprint": "abc"}
+    graph = dataclasses.replace(measured, facts=facts)
+    assert {name: getattr(graph, name) for name in facts} == facts
+    assert graph.is_directed
+    copy = graph.with_splits([Split([0, 1], [2], [])]).with_features(np.eye(3))
+    assert {name: getattr(copy, name) for name in facts} == facts
+
+
+def test_facts_are_dropped_by_replace():
+    graph = Graph.from_edge_index([[0, 1], [1, 2]])
+    stale = dataclasses.replace(graph, facts={"one_way_edges": 0, "self_loops": 5, "fingerprint": "abc"})
+    fresh = dataclasses.replace(stale, weights=np.array([1.0, 2.0]))
+    assert (fresh.one_way_edges, fresh.self_loops) == (2, 0)
+    assert fresh.fingerprint not in (graph.fingerprint, "abc")
+
+
 # ---------------------------------------------------------------------------------------------- checks
 
 
@@ -302,12 +320,9 @@ def test_edge_refusals(edges, named, message):
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ([1, np.nan, 1, np.inf], "2 weights are not finite: nan at edge 1; replace or remove them"),
+        ([1, np.nan, 1, np.inf], "2 weights are not finite: nan at edge 1; replace"),
         ([1, 1, -2, 1], r"1 weight is negative: -2.0 at edge 2; the normalised adjacency needs positive weights"),
-        (
-            [1, 1, 0, 0],
-            "2 weights are zero: 0.0 at edge 2; an edge of weight 0 is no edge",
-        ),
+        ([1, 1, 0, 0], "2 weights are zero: 0.0 at edge 2; .*remove the edges"),
         ([1, 1], r"weights must have shape \(4,\), one per edge, got \(2,\)"),
         (["a", "b", "c", "d"], "weights must be numbers, got dtype <U1"),
         ([[1], [1, 2], [1], [1]], "weights is ragged"),
@@ -344,8 +359,8 @@ def damaged(value, kind, tmp_path):
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("block", [1, 1 << 24])
 def test_features_that_are_not_finite(value, kind, block, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_BLOCK_BYTES", block)
-    with pytest.raises(InputError, match=f"2 values that are not finite, the first {value} at row 1, column 2; fill"):
+    monkeypatch.setattr(checks, "BLOCK_BYTES", block)
+    with pytest.raises(InputError, match=f"2 values that are not finite, the first {value} at row 1, column 2; impute"):
         Graph.from_edge_index(PATH, x=damaged(value, kind, tmp_path))
 
 
@@ -512,14 +527,14 @@ def test_split_is_frozen():
 
 
 def test_split_beyond_the_graph():
-    with pytest.raises(InputError, match=r"path, split 1: test names 2 nodes not there: 3, 7; .* 0 to 2"):
+    with pytest.raises(InputError, match=r"path, split 1: test has 2 node ids outside the graph: 3, 7; .* 0 to 2"):
         Graph.from_edge_index(
             PATH, y=[0, 1, 0], name="path", splits=[Split([0, 1], [2], []), Split([0, 1], [2], [3, 7])]
         )
 
 
 def test_training_node_without_label():
-    with pytest.raises(InputError, match=r"split 0: 1 training node has no label \(-1\): 2; take them out of train"):
+    with pytest.raises(InputError, match=r"split 0: 1 training node has no label \(-1\): 2; remove them from train"):
         Graph.from_edge_index(PATH, y=[0, 1, -1], splits=[Split([0, 1, 2], [], [])])
     with pytest.warns(InputWarning, match="1 node of val without a label cannot be scored: 2"):
         Graph.from_edge_index(PATH, y=[0, 1, -1], splits=[Split([0, 1], [2], [])])

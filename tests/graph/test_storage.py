@@ -41,8 +41,8 @@ def assert_same(one, two):
     assert one.name == two.name
     assert one.duplicate_edges == two.duplicate_edges
     assert [s.hash for s in one.splits] == [s.hash for s in two.splits]
-    for known in ("one_way_edges", "self_loops", "fingerprint", "content", "m"):
-        assert getattr(one, known) == getattr(two, known), known
+    for fact in ("one_way_edges", "self_loops", "fingerprint", "content_hash", "m"):
+        assert getattr(one, fact) == getattr(two, fact), fact
 
 
 def full_graph(**changes):
@@ -245,7 +245,9 @@ def test_pickles_are_not_loaded(tmp_path):
         open_graph(tmp_path / "g")
 
 
-@pytest.mark.parametrize(("change", "words"), [({"version": 9}, "version 9"), ({"format": "x"}, "not the description")])
+@pytest.mark.parametrize(
+    ("change", "words"), [({"version": 9}, "version 9"), ({"format": "x"}, "graph.json does not describe a graph")]
+)
 def test_other_formats_are_refused(tmp_path, change, words):
     save_graph(full_graph(), tmp_path / "g")
     path = tmp_path / "g" / "graph.json"

@@ -67,7 +67,7 @@ class BMGCN(Baseline):
             if not value >= 0:
                 raise InputError(f"{name} must be at least 0, got {value}")
         self.balance = balance
-        matrix = graph.walk()
+        matrix = graph.adjacency(self_loops=False)
         if loop:
             matrix = sp.csr_array(matrix + loop * sp.eye_array(graph.n))
         self.sums, self.neighbours = EdgeProduct(matrix), Propagation(matrix)

@@ -70,7 +70,7 @@ class GAT(Baseline):
                 raise InputError(f"{name} must be at least 1, got {value}")
         if hidden % heads:
             raise InputError(f"hidden must be a multiple of heads, got hidden={hidden} and heads={heads}")
-        matrix = graph.walk(self_loops=True)
+        matrix = graph.adjacency(self_loops=True)
         self.register_buffer("matrix", sparse_tensor(matrix), persistent=False)
         sums = EdgeProduct(matrix)
         shapes = [(hidden // heads, heads)] * (layers - 1) + [(self.classes, output_heads)]

@@ -34,7 +34,7 @@ class GraphSAGE(Baseline):
 
     def __init__(self, graph: Graph, features: int, *, hidden: int = 64, dropout: float = 0.5, layers: int = 2) -> None:
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
-        matrix = graph.walk()
+        matrix = graph.adjacency(self_loops=False)
         matrix.data = np.ones_like(matrix.data)
         self.register_buffer("matrix", sparse_tensor(matrix), persistent=False)
         first = self.widths[0]

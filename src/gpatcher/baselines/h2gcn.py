@@ -82,7 +82,7 @@ def distance_rings(graph: Graph) -> tuple[Any, Any]:
            [0., 0., 0.],
            [1., 0., 0.]], dtype=float32)
     """
-    one_hop = graph.walk(dtype=np.float32)
+    one_hop = graph.adjacency(np.float32, self_loops=False)
     one_hop.data = np.ones_like(one_hop.data)
     reached = sp.csr_array(one_hop @ one_hop)
     reached.data = np.ones_like(reached.data)

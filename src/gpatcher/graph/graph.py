@@ -1,14 +1,14 @@
-"""Graph: the container of edges, features, labels and splits, checked once and never changed.
+"""Graph: edges, features, labels and splits, checked once and immutable.
 
-Everything downstream may rely on what is checked here: ids lie in [0, n), rows are sorted and hold each neighbour
-once, weights are positive and finite, features are finite, labels lie in [-1, C).
+All other modules rely on what is checked here: node ids lie in [0, n), rows are sorted and free of duplicates, weights
+are positive and finite, features are finite, labels lie in [-1, C).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import InitVar, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,57 +17,65 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from gpatcher.arrays import Features, FloatArray, IntArray
-from gpatcher.errors import InputError, counted, some, warn_input
+from gpatcher.errors import InputError, counted, warn_input
+from gpatcher.graph import convert
 from gpatcher.graph.checks import (
-    BLOCK_BYTES,
     check_edge_ids,
     check_features,
     check_labels,
+    check_split,
     check_weights,
     edge_rows,
-    encode_labels,
     node_count,
+    warn_duplicates,
+    warn_self_loops,
 )
+from gpatcher.graph.csr import rows_of_edges, undirected_rows, update_hash
 from gpatcher.graph.split import Split
-from gpatcher.kernels.csr import (
-    clear_diagonal,
-    count_edges,
-    count_one_way,
-    count_reversed,
-    count_self_loops,
-    merge_rows,
-    place_both_ways,
-    place_edges,
-    scale_both_sides,
-    sort_rows,
-    sum_rows,
-)
+from gpatcher.kernels.csr import clear_diagonal, count_one_way, count_self_loops, scale_both_sides, sum_rows
 
 if TYPE_CHECKING:
     import networkx as nx
     from torch_geometric.data import Data
 
+_EDGE_FACTS = ("one_way_edges", "self_loops", "fingerprint")
+
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A graph with features, labels and splits, checked once and never changed.
+    """A graph with features, labels and splits, checked once and immutable.
 
-    The adjacency is kept as it was given, directed or not, in CSR form with sorted rows:
-    an undirected edge is stored in both rows. ``undirected()`` gives the graph that the filters see.
+    The adjacency is stored as given, directed or undirected, in CSR form with sorted rows; an undirected edge is stored
+    in both rows. The filters work on ``undirected()``.
+
+    Build a graph with `from_edge_index`, `from_pyg`, `from_scipy` or `from_networkx`, which check and sort. The
+    constructor itself checks nothing.
 
     Parameters
     ----------
     indptr : int64 array, shape (n + 1,)
+        Row v of the adjacency is ``indices[indptr[v]:indptr[v + 1]]``.
     indices : int32 array (int64 from 2^31 nodes on), shape (m,)
-    weights : float array, shape (m,), or None where every edge counts as 1
-    x : features, shape (n, d): dense, memory-mapped or scipy CSR; None where there are none
-    y : int64 array, shape (n,), class of each node and -1 where unknown; None where there are no labels
-    classes : names of the classes, in the order of the numbers in ``y``
-    splits : the splits that came with the data
-    name : what to call the graph in tables and records
-    duplicate_edges : edges of the input that repeated another one and were merged with it
-
-    Build one with `from_edge_index`, `from_pyg`, `from_scipy` or `from_networkx`; they check and sort.
+        Neighbours, in ascending order within each row.
+    weights : float array, shape (m,), optional
+        Edge weights; None if every edge has weight 1.
+    x : array or scipy CSR array, shape (n, d), optional
+        Features; the array may be memory-mapped.
+    y : int64 array, shape (n,), optional
+        Class of each node, -1 for unlabelled nodes.
+    classes : tuple of str
+        Class names: ``classes[c]`` is the name of class c.
+    splits : tuple of Split
+        Splits that belong to the data.
+    name : str
+        Name for tables, records and messages.
+    duplicate_edges : int
+        Number of input edges that were merged into an equal edge.
+    node_ids : array, shape (n,), optional
+        Ids of the nodes in the source of the data.
+    facts : mapping of str to value, optional
+        Values of ``one_way_edges``, ``self_loops``, ``fingerprint`` or ``content_hash`` that were measured before. Each
+        takes a pass over the edges to measure again.
 
     Examples
     --------
@@ -85,9 +93,15 @@ class Graph:
     splits: tuple[Split, ...] = ()
     name: str = "graph"
     duplicate_edges: int = 0
-    node_ids: npt.NDArray[Any] | None = field(default=None, repr=False)
+    node_ids: npt.NDArray[Any] | None = None
+    # not a field: dataclasses.replace() must drop the facts, because they may not hold for the new edges or features
+    facts: InitVar[Mapping[str, Any] | None] = None
 
-    # ---- what it holds
+    def __post_init__(self, facts: Mapping[str, Any] | None) -> None:
+        for name, value in (facts or {}).items():
+            object.__setattr__(self, name, value)  # fills the cached property of that name
+
+    # ---- properties
 
     @property
     def n(self) -> int:
@@ -96,23 +110,22 @@ class Graph:
 
     @property
     def stored_edges(self) -> int:
-        """Number of entries of the adjacency: each direction of an edge counts."""
+        """Number of stored entries of the adjacency: both directions of an edge count."""
         return self.indices.size
 
     @cached_property
     def m(self) -> int:
-        """Number of undirected edges, a self-loop and a pair of opposite edges counting once each."""
-        entries = self.undirected().stored_edges
-        return (entries - self.self_loops) // 2 + self.self_loops
+        """Number of undirected edges; a self-loop and a pair of opposite edges count once each."""
+        return (self.undirected().stored_edges + self.self_loops) // 2
 
     @property
     def num_features(self) -> int:
-        """Number of feature columns, 0 where there are none."""
+        """Number of feature columns, 0 without features."""
         return 0 if self.x is None else int(self.x.shape[1])
 
     @property
     def num_classes(self) -> int:
-        """Number of classes, 0 where there are no labels."""
+        """Number of classes, 0 without labels."""
         return len(self.classes)
 
     @cached_property
@@ -123,130 +136,134 @@ class Graph:
     @cached_property
     def one_way_edges(self) -> int:
         """Number of edges without an equal edge in the opposite direction."""
-        return self._count_one_way(self.stored_edges)
+        return int(count_one_way(self.indptr, self.indices, self.weights, self.indptr[:-1].copy()))
 
-    def _count_one_way(self, most: int) -> int:
-        return int(count_one_way(self.indptr, self.indices, self.weights, self.indptr[:-1].copy(), most))
-
-    @cached_property
+    @property
     def is_directed(self) -> bool:
         """Whether some edge has no equal edge in the opposite direction."""
-        known: int | None = self.__dict__.get("one_way_edges")
-        return (self._count_one_way(1) if known is None else known) > 0
+        return self.one_way_edges > 0
 
     @cached_property
     def nbytes(self) -> int:
-        """Bytes of all arrays together."""
-        x = self.x
-        features = 0 if x is None else x.nbytes if not sp.issparse(x) else _sparse_bytes(x)
-        rest = (self.indptr, self.indices, self.weights, self.y, self.node_ids)
-        return features + sum(array.nbytes for array in rest if array is not None)
+        """Total size of all arrays in bytes."""
+        arrays = (self.indptr, self.indices, self.weights, self.y, self.node_ids, *_feature_arrays(self.x))
+        return sum(array.nbytes for array in arrays if array is not None)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits of the undirected graph's structure and weights: the key of caches."""
+        """Hash of the undirected edges and their weights, 16 hexadecimal digits: the key of caches."""
         digest = hashlib.sha256()
-        both = self.undirected()
-        for array, kind in ((both.indptr, np.int64), (both.indices, np.int64), (both.weights, None)):
-            if array is None:
-                digest.update(b"none")
-                continue
-            step = BLOCK_BYTES // 8
-            for start in range(0, array.size, step):
-                digest.update(np.ascontiguousarray(array[start : start + step], dtype=kind).tobytes())
+        undirected = self.undirected()
+        update_hash(digest, undirected.indptr, np.int64)
+        update_hash(digest, undirected.indices, np.int64)
+        update_hash(digest, undirected.weights)
         return digest.hexdigest()[:16]
 
     @cached_property
-    def content(self) -> str:
-        """Sixteen hexadecimal digits of everything: edges as given, weights, features, labels and splits."""
+    def content_hash(self) -> str:
+        """Hash of edges as stored, weights, features, labels and splits, 16 hexadecimal digits."""
         digest = hashlib.sha256()
-        x: Any = self.x
-        features = [x.indptr, x.indices, x.data] if sp.issparse(x) else [x]
-        parts: list[Any] = [self.indptr, self.indices, self.weights, self.y, *features]
-        for array in parts:
-            if array is None:
-                digest.update(b"none")
-                continue
-            digest.update(f"{array.dtype} {array.shape}".encode())
-            step = max(1, BLOCK_BYTES // max(1, array[:1].nbytes))
-            for start in range(0, len(array), step):
-                digest.update(np.ascontiguousarray(array[start : start + step]).tobytes())
+        for array in (self.indptr, self.indices, self.weights, self.y, *_feature_arrays(self.x)):
+            if array is not None:
+                digest.update(f"{array.dtype} {array.shape}".encode())
+            update_hash(digest, array)
         for split in self.splits:
             digest.update(split.hash.encode())
         return digest.hexdigest()[:16]
 
     def neighbours(self, v: int) -> IntArray:
-        """Return the sorted neighbours of node v."""
+        """Return the neighbours of node v in ascending order."""
         return self.indices[self.indptr[v] : self.indptr[v + 1]]
 
     def labels(self) -> IntArray:
-        """Return ``y``; an error where no node has a label."""
+        """Return ``y``; raise an error if no node has a label."""
         if self.y is None or not self.num_classes:
-            raise InputError(f"{self.name} has no labels; pass y with a class number for each node, -1 for unknown")
+            raise InputError(f"{self.name} has no labels; pass y with the class of each node, -1 for unlabelled nodes")
         return self.y
 
-    # ---- what follows from it
+    # ---- undirected graph and matrices
 
     def undirected(self) -> Graph:
-        """Return the graph with every edge in both directions; itself where that is so already.
+        """Return the graph with every edge in both directions; itself if it is undirected.
 
-        Where the two directions differ in weight, the larger one counts.
+        If the two directions differ in weight, the larger weight is kept.
         """
-        return self if not self.is_directed else self._both_ways
+        return self._undirected if self.is_directed else self
 
     @cached_property
-    def _both_ways(self) -> Graph:
-        degree = np.diff(self.indptr)
-        count_reversed(self.indptr, self.indices, degree)
-        indptr = np.concatenate([[0], np.cumsum(degree)])
-        indices, weights = self._entries(int(indptr[-1]), self.indices.dtype, self.weights)
-        place_both_ways(self.indptr, self.indices, self.weights, indptr[:-1].copy(), indices, weights)
-        indptr, indices, weights, _ = _sort_and_merge(indptr, indices, weights, add=False)
-        _freeze(indptr, indices, weights)
-        both = replace(self, indptr=indptr, indices=indices, weights=weights)
-        # known without looking: nothing is left one-way
-        both.__dict__["one_way_edges"] = 0
-        return both
+    def _undirected(self) -> Graph:
+        indptr, indices, weights = undirected_rows(self.indptr, self.indices, self.weights)
+        return replace(self, indptr=indptr, indices=indices, weights=weights, facts={"one_way_edges": 0})
 
     def degrees(self) -> FloatArray:
-        """Return the sum of the weights at each node of the undirected graph; shape (n,)."""
-        both = self.undirected()
-        if both.weights is None:
-            return np.diff(both.indptr).astype(np.float64)
+        """Return the sum of the edge weights at each node of the undirected graph, shape (n,)."""
+        undirected = self.undirected()
+        if undirected.weights is None:
+            return np.diff(undirected.indptr).astype(np.float64)
         degree = np.zeros(self.n)
-        sum_rows(both.indptr, both.weights, degree)
+        sum_rows(undirected.indptr, undirected.weights, degree)
         return degree
 
     @cached_property
     def isolated(self) -> IntArray:
-        """Ids of the nodes without any neighbour but themselves."""
-        both = self.undirected()
-        degree = np.diff(both.indptr)
+        """Ids of the nodes without a neighbour other than themselves."""
+        undirected = self.undirected()
+        degree = np.diff(undirected.indptr)
         single = np.flatnonzero(degree == 1)
-        looped = single[both.indices[both.indptr[single]] == single]
+        looped = single[undirected.indices[undirected.indptr[single]] == single]
         return np.sort(np.concatenate([np.flatnonzero(degree == 0), looped]))
 
-    def adjacency(self, dtype: npt.DTypeLike = np.float64) -> sp.csr_array:
-        """Return the adjacency as stored, as a scipy CSR array that shares the index arrays."""
-        data = np.ones(self.stored_edges, dtype) if self.weights is None else self.weights.astype(dtype)
-        return self._csr(data)
+    def adjacency(self, dtype: npt.DTypeLike = np.float64, *, self_loops: bool | None = None) -> sp.csr_array:
+        """Return the adjacency matrix A, shape (n, n).
 
-    def walk(self, self_loops: bool = False, dtype: npt.DTypeLike = np.float64) -> sp.csr_array:
-        """Return the undirected adjacency that Ã is made of: no self-loops, or one of weight 1 at every node."""
+        Parameters
+        ----------
+        dtype : dtype
+            Type of the values.
+        self_loops : bool, optional
+            None gives the adjacency as stored, which shares its index arrays with the graph. Otherwise the adjacency is
+            that of the undirected graph, without self-loops (False) or with one of weight 1 at every node (True).
+
+        Returns
+        -------
+        scipy.sparse.csr_array
+
+        Examples
+        --------
+        >>> Graph.from_edge_index([[0], [1]]).adjacency(self_loops=True).toarray()
+        array([[1., 1.],
+               [1., 1.]])
+        """
+        if self_loops is None:
+            data = np.ones(self.stored_edges, dtype) if self.weights is None else self.weights.astype(dtype)
+            # SciPy needs both index arrays in one dtype: narrow the offsets if they fit, else widen the ids
+            index = np.int32 if self.indices.dtype == np.int32 and data.size < 2**31 else np.int64
+            parts = (data, self.indices.astype(index, copy=False), self.indptr.astype(index, copy=False))
+            matrix = sp.csr_array(parts, shape=(self.n, self.n))
+            matrix.has_sorted_indices = True
+            return matrix
         matrix = self.undirected().adjacency(dtype)
         if self.self_loops:
-            matrix = matrix.copy()  # the index arrays are the graph's own
+            matrix = matrix.copy()  # the index arrays belong to the graph
             clear_diagonal(matrix.indptr, matrix.indices, matrix.data)
             matrix.eliminate_zeros()
-        if self_loops:
-            matrix = sp.csr_array(matrix + sp.eye_array(self.n, dtype=dtype))
-        return matrix
+        return sp.csr_array(matrix + sp.eye_array(self.n, dtype=dtype)) if self_loops else matrix
 
     def normalised(self, self_loops: bool = False, dtype: npt.DTypeLike = np.float64) -> sp.csr_array:
-        """Return Ã = D^-1/2 A D^-1/2 of the undirected graph; shape (n, n).
+        """Return the symmetrically normalised adjacency Ã = D^-1/2 A D^-1/2 of the undirected graph, shape (n, n).
 
-        Self-loops of the input are left out, or with ``self_loops=True`` every node gets one of weight 1.
-        A node without neighbours has a zero row. The eigenvalues lie in [-1, 1].
+        An isolated node has a zero row. The eigenvalues lie in [-1, 1].
+
+        Parameters
+        ----------
+        self_loops : bool
+            Whether every node gets a self-loop of weight 1. Self-loops of the input are removed in either case.
+        dtype : dtype
+            Type of the values.
+
+        Returns
+        -------
+        scipy.sparse.csr_array
 
         Examples
         --------
@@ -255,26 +272,14 @@ class Graph:
                [1., 0., 0.],
                [0., 0., 0.]])
         """
-        matrix = self.walk(self_loops, dtype)
+        matrix = self.adjacency(dtype, self_loops=self_loops)
         degree = matrix.sum(axis=1)
         scale = np.zeros(self.n)
         np.divide(1.0, np.sqrt(degree), out=scale, where=degree > 0)
         scale_both_sides(matrix.indptr, matrix.indices, matrix.data, scale)
         return matrix
 
-    def _csr(self, data: npt.NDArray[Any]) -> sp.csr_array:
-        # SciPy wants both index arrays of one type: narrow the offsets where they fit, else widen the ids
-        kind = np.int32 if self.indices.dtype == np.int32 and data.size < 2**31 else np.int64
-        parts = (data, self.indices.astype(kind, copy=False), self.indptr.astype(kind, copy=False))
-        matrix = sp.csr_array(parts, shape=(self.n, self.n))
-        matrix.has_sorted_indices = True
-        return matrix
-
-    # ---- building
-
-    @staticmethod
-    def _entries(size: int, kind: npt.DTypeLike, weights: FloatArray | None) -> tuple[IntArray, FloatArray | None]:
-        return np.empty(size, kind), None if weights is None else np.empty(size, weights.dtype)
+    # ---- construction
 
     @classmethod
     def from_edge_index(
@@ -290,38 +295,45 @@ class Graph:
         name: str = "graph",
         node_ids: npt.NDArray[Any] | None = None,
     ) -> Graph:
-        """Build a graph from edges given as two rows, sources and targets, as torch_geometric does.
+        """Build a graph from an edge index as in PyG: a row of sources and a row of targets.
 
-        Every column is one direction of an edge. Repeated edges are merged, their weights added, and a
-        warning says how many there were; self-loops stay and are counted.
+        Each column is one direction of an edge. Duplicate edges are merged and their weights added, with a warning that
+        states their number. Self-loops are kept and counted.
 
         Parameters
         ----------
-        edge_index : array or tensor of integers, shape (2, m), or a pair of arrays
-        x : features, shape (n, d); dense, memory-mapped or scipy sparse; shared, not copied
-        y : class number of each node, shape (n,); -1 for unknown
-        num_nodes : by default the rows of x or y, else the largest id + 1
-        weights : positive weight of each edge, shape (m,)
-        classes : names of the classes; by default their numbers
-        splits : the splits that belong to the data
+        edge_index : array or tensor of int, shape (2, m), or pair of arrays
+            Sources and targets.
+        x : array, tensor or scipy sparse matrix, shape (n, d), optional
+            Features; shared, not copied.
+        y : array or tensor of int, shape (n,), optional
+            Class of each node, -1 for unlabelled nodes.
+        num_nodes : int, optional
+            Number of nodes; by default the number of rows of ``x`` or ``y``, else the largest id + 1.
+        weights : array or tensor, shape (m,), optional
+            Positive edge weights.
+        classes : sequence of str, optional
+            Class names; by default "0", "1", ...
+        splits : sequence of Split
+            Splits that belong to the data.
+        name : str
+            Name for tables, records and messages.
+        node_ids : array, shape (n,), optional
+            Ids of the nodes in the source of the data.
+
+        Returns
+        -------
+        Graph
         """
         source, target = edge_rows(edge_index)
         n = node_count(num_nodes, x, y, source, target)
-        for row, what in ((source, "source"), (target, "target")):
-            check_edge_ids(row, what, n)
+        for row, endpoint in ((source, "source"), (target, "target")):
+            check_edge_ids(row, endpoint, n)
         weight = check_weights(weights, source.size)
-
-        degree = np.zeros(n + 1, np.int64)
-        count_edges(source, degree[1:])
-        indptr: IntArray = np.cumsum(degree)
-        indices, kept = cls._entries(source.size, np.int32 if n <= 2**31 - 1 else np.int64, weight)
-        place_edges(source, target, weight, indptr[:-1].copy(), indices, kept)
-        indptr, indices, kept, repeated = _sort_and_merge(indptr, indices, kept, add=True)
-        if repeated:
-            done = "merged into one" if weight is None else "merged, their weights added"
-            warn_input(f"{name}: {repeated} of {source.size} edges repeat another one; they were {done}")
-            if kept is not None and not np.isfinite(kept).all():
-                raise InputError("the weights of repeated edges add up to a number that is not finite; scale them down")
+        (indptr, indices, merged), duplicates = rows_of_edges(source, target, weight, n)
+        warn_duplicates(name, duplicates, source.size, weighted=weight is not None)
+        if duplicates and merged is not None and not np.isfinite(merged).all():
+            raise InputError("the weights of duplicate edges add up to a value that is not finite; scale them down")
         if not indices.size:
             warn_input(f"{name}: no edges, so {'the one node is' if n == 1 else f'all {n} nodes are'} isolated")
 
@@ -329,183 +341,70 @@ class Graph:
         graph = cls(
             indptr=indptr,
             indices=indices,
-            weights=kept,
+            weights=merged,
             x=check_features(x, n),
             y=checked_y,
             classes=names,
             name=name,
-            duplicate_edges=repeated,
+            duplicate_edges=duplicates,
             node_ids=node_ids,
         )
-        _freeze(indptr, indices, kept, checked_y)
-        if graph.self_loops:
-            warn_input(
-                f"{name}: {counted(graph.self_loops, 'edge joins', 'edges join')} a node to itself: kept and counted "
-                "as a neighbour, but the normalised adjacency leaves it out"
-            )
+        warn_self_loops(name, graph.self_loops)
         return graph.with_splits(splits)
 
     def with_splits(self, splits: Sequence[Split]) -> Graph:
-        """Return the graph with these splits, each checked against it."""
+        """Return the graph with other splits, after checking them against the labels."""
         for number, split in enumerate(splits):
-            self._check_split(split, number)
+            check_split(split, f"{self.name}, split {number}", self.labels(), self.classes)
         return self._with(splits=tuple(splits))
 
     def with_features(self, x: Any) -> Graph:
-        """Return the graph with these features, shape (n, d), checked against it; shared, not copied."""
+        """Return the graph with other features, shape (n, d), after checking them; they are shared, not copied."""
         return self._with(x=check_features(x, self.n))
 
-    def _with(self, **parts: Any) -> Graph:
-        graph = replace(self, **parts)
-        # what is known of the edges stays known: to look at them again may take long
-        known = ("fingerprint", "is_directed", "one_way_edges", "self_loops")
-        graph.__dict__.update({name: self.__dict__[name] for name in known if name in self.__dict__})
-        return graph
+    def _with(self, **fields: Any) -> Graph:
+        """Return a copy with other features or splits; the facts about the edges measured so far stay."""
+        facts = {name: vars(self)[name] for name in _EDGE_FACTS if name in vars(self)}
+        return replace(self, **fields, facts=facts)
 
-    def _check_split(self, split: Split, number: int) -> None:
-        where = f"{self.name}, split {number}"
-        for part in ("train", "val", "test"):
-            ids = getattr(split, part)
-            if ids.size and ids[-1] >= self.n:
-                beyond = ids[ids >= self.n]
-                raise InputError(
-                    f"{where}: {part} names {counted(beyond.size, 'node')} not there: {some(beyond)}; "
-                    f"the graph has nodes 0 to {self.n - 1}"
-                )
-            unknown = ids[self.labels()[ids] < 0]
-            if unknown.size and part == "train":
-                raise InputError(
-                    f"{where}: {counted(unknown.size, 'training node has', 'training nodes have')} no label (-1): "
-                    f"{some(unknown)}; take them out of train"
-                )
-            if unknown.size:
-                warn_input(
-                    f"{where}: {counted(unknown.size, 'node')} of {part} without a label cannot be "
-                    f"scored: {some(unknown)}"
-                )
-        present = np.bincount(self.labels()[split.train], minlength=self.num_classes) > 0
-        elsewhere = self.labels()[np.concatenate([split.val, split.test])]
-        needed = np.bincount(elsewhere[elsewhere >= 0], minlength=self.num_classes) > 0
-        missing = [self.classes[c] for c in np.flatnonzero(needed & ~present)]
-        if missing:
-            warn_input(
-                f"{where}: {len(missing)} of {self.num_classes} classes have no training node and will never be "
-                f"predicted: {some(missing)}; a stratified split avoids this"
-            )
-
-    # ---- from and to other libraries
+    # ---- other libraries
 
     @classmethod
     def from_pyg(cls, data: Data, name: str = "graph") -> Graph:
-        """Build a graph from a torch_geometric ``Data``: edge_index, edge_weight, x, y and the three masks."""
-        if data.edge_index is None:
-            raise InputError("the Data object has no edge_index; an adj_t or a HeteroData is not read")
-        y = data.y
-        if y is not None and y.dim() == 2 and y.size(1) == 1:
-            y = y.view(-1)
-        # only what was said: PyG would guess num_nodes, with a warning of its own
-        n = data.num_nodes if "num_nodes" in data or data.x is not None else None
-        graph = cls.from_edge_index(data.edge_index, x=data.x, y=y, num_nodes=n, weights=data.edge_weight, name=name)
-        masks = [data.get(f"{part}_mask") for part in ("train", "val", "test")]
-        if masks[0] is None:
-            return graph
-        if any(mask is None for mask in masks):
-            raise InputError("the Data object has a train_mask but not all of train_mask, val_mask and test_mask")
-        columns = [mask.view(mask.size(0), -1).numpy().T for mask in masks]
-        return graph.with_splits([Split(*parts) for parts in zip(*columns, strict=True)])
+        """Build a graph from a PyG ``Data``: edge_index, edge_weight, x, y and the three masks."""
+        return convert.from_pyg(cls, data, name)
 
     def to_pyg(self) -> Data:
-        """Return a torch_geometric ``Data`` with the same edges, features, labels and masks (n, splits)."""
-        import torch
-        from torch_geometric.data import Data
-
-        source = np.repeat(np.arange(self.n), np.diff(self.indptr))
-        data = Data(edge_index=torch.from_numpy(np.stack([source, self.indices.astype(np.int64)])))
-        data.num_nodes = self.n
-        if self.weights is not None:
-            data.edge_weight = torch.from_numpy(self.weights.copy())
-        if self.x is not None:
-            x = self.x.toarray() if sp.issparse(self.x) else self.x
-            data.x = torch.from_numpy(np.array(x))
-        if self.y is not None:
-            data.y = torch.from_numpy(self.y.copy())
-        for part in ("train", "val", "test") if self.splits else ():
-            mask = np.zeros((self.n, len(self.splits)), dtype=bool)
-            for column, split in enumerate(self.splits):
-                mask[getattr(split, part), column] = True
-            data[f"{part}_mask"] = torch.from_numpy(mask)
-        return data
+        """Return a PyG ``Data`` with the same edges, features and labels, and masks of shape (n, splits)."""
+        return convert.to_pyg(self)
 
     @classmethod
     def from_scipy(cls, adjacency: Any, x: Any = None, y: Any = None, name: str = "graph") -> Graph:
-        """Build a graph from a square scipy sparse matrix; its values are the weights, all ones mean none."""
-        if not sp.issparse(adjacency):
-            raise InputError(f"adjacency must be a scipy sparse matrix, got {type(adjacency).__name__}")
-        if adjacency.ndim != 2 or adjacency.shape[0] != adjacency.shape[1]:
-            raise InputError(f"adjacency must be square, got shape {adjacency.shape}")
-        coo = sp.coo_array(adjacency)
-        weights = None if bool((coo.data == 1).all()) else coo.data
-        return cls.from_edge_index((coo.row, coo.col), x=x, y=y, num_nodes=coo.shape[0], weights=weights, name=name)
+        """Build a graph from a square SciPy sparse matrix; its values are the weights, unless all are 1."""
+        return convert.from_scipy(cls, adjacency, x, y, name)
 
     def to_scipy(self) -> sp.csr_array:
-        """Return the adjacency as a scipy CSR array; the same as `adjacency`."""
+        """Return the adjacency as a SciPy CSR array; the same as `adjacency`."""
         return self.adjacency()
 
     @classmethod
     def from_networkx(cls, graph: nx.Graph, label: str | None = None, features: Sequence[str] = ()) -> Graph:
-        """Build a graph from networkx, its nodes numbered in their order and their names in ``node_ids``.
+        """Build a graph from NetworkX; node v is the v-th node of ``graph``, its name is ``node_ids[v]``.
 
         Parameters
         ----------
-        graph : a networkx graph, directed or not; the edge attribute ``weight`` is read where all edges have it
-        label : node attribute with the class; a node without it is unlabelled
-        features : node attributes with numbers, one column each
+        graph : networkx.Graph
+            Directed or undirected. The edge attribute ``weight`` is read if all edges have it.
+        label : str, optional
+            Node attribute with the class; a node without it is unlabelled.
+        features : sequence of str
+            Numeric node attributes, one feature column each.
         """
-        nodes = list(graph.nodes)
-        number = {node: i for i, node in enumerate(nodes)}
-        edges = [(number[a], number[b], d.get("weight")) for a, b, d in graph.edges(data=True)]
-        if not graph.is_directed():
-            edges += [(b, a, w) for a, b, w in edges if a != b]
-        columns = list(zip(*edges, strict=True)) or [(), (), ()]
-        weighted = bool(edges) and all(w is not None for w in columns[2])
-        x = None
-        if features:
-            for node, values in graph.nodes(data=True):
-                absent = [f for f in features if f not in values]
-                if absent:
-                    raise InputError(f"node {node!r} has no attribute {absent[0]!r}; give it one or leave it out")
-            x = np.array([[values[f] for f in features] for _, values in graph.nodes(data=True)])
-        y, classes = None, None
-        if label is not None:
-            named = [values.get(label) for _, values in graph.nodes(data=True)]
-            y, classes = encode_labels(named)
-        ids = np.empty(len(nodes), dtype=object)
-        ids[:] = nodes
-        return cls.from_edge_index(
-            (np.array(columns[0], np.int64), np.array(columns[1], np.int64)),
-            x=x,
-            y=y,
-            num_nodes=len(nodes),
-            weights=columns[2] if weighted else None,
-            classes=classes,
-            name=graph.name or "graph",
-            node_ids=ids,
-        )
+        return convert.from_networkx(cls, graph, label, features)
 
     def to_networkx(self) -> nx.Graph:
-        """Return a networkx graph, directed where this one is, with ``label`` and ``weight`` attributes."""
-        import networkx as nx
-
-        out: nx.Graph = nx.DiGraph() if self.is_directed else nx.Graph()
-        names = list(range(self.n)) if self.node_ids is None else list(self.node_ids)
-        for v, node in enumerate(names):
-            labelled = self.y is not None and self.y[v] >= 0
-            out.add_node(node, **({"label": self.classes[self.y[v]]} if labelled and self.y is not None else {}))
-        source = np.repeat(np.arange(self.n), np.diff(self.indptr))
-        for e, (a, b) in enumerate(zip(source, self.indices, strict=True)):
-            extra = {} if self.weights is None else {"weight": float(self.weights[e])}
-            out.add_edge(names[a], names[b], **extra)
-        return out
+        """Return a NetworkX graph, directed if this one is, with the attributes ``label`` and ``weight``."""
+        return convert.to_networkx(self)
 
     def __repr__(self) -> str:
         parts = [counted(self.n, "node"), counted(self.stored_edges, "stored edge")]
@@ -518,24 +417,6 @@ class Graph:
         return f"Graph({self.name!r}: {', '.join(parts)})"
 
 
-def _sparse_bytes(x: Any) -> int:
-    return int(x.data.nbytes + x.indices.nbytes + x.indptr.nbytes)
-
-
-def _freeze(*arrays: npt.NDArray[Any] | None) -> None:
-    for array in arrays:
-        if array is not None:
-            array.flags.writeable = False
-
-
-def _sort_and_merge(
-    indptr: IntArray, indices: IntArray, weights: FloatArray | None, *, add: bool
-) -> tuple[IntArray, IntArray, FloatArray | None, int]:
-    sort_rows(indptr, indices, weights)
-    merged = int(merge_rows(indptr, indices, weights, add))
-    if merged:
-        # shrink in place: a copy would need the memory of both
-        indices.resize(indices.size - merged, refcheck=False)
-        if weights is not None:
-            weights.resize(weights.size - merged, refcheck=False)
-    return indptr, indices, weights, merged
+def _feature_arrays(x: Any) -> list[Any]:
+    """Return the arrays that hold dense or sparse features."""
+    return [x.indptr, x.indices, x.data] if sp.issparse(x) else [x]

@@ -17,6 +17,8 @@ from gpatcher.errors import InputError, counted, some
 if TYPE_CHECKING:
     from gpatcher.graph.graph import Graph
 
+PARTS = ("train", "val", "test")
+
 
 @dataclass(frozen=True, eq=False)
 class Split:
@@ -35,7 +37,7 @@ class Split:
     test: IntArray
 
     def __post_init__(self) -> None:
-        given = {part: as_numpy(getattr(self, part), part) for part in ("train", "val", "test")}
+        given = {part: as_numpy(getattr(self, part), part) for part in PARTS}
         lengths = {part: array.size for part, array in given.items() if array.dtype.kind == "b"}
         if len(set(lengths.values())) > 1:
             raise InputError(f"the masks must have one length, that of the graph, got {lengths}")
@@ -184,7 +186,7 @@ def _apportion(sizes: IntArray, share: float, least: IntArray) -> npt.NDArray[An
 
 def split_from_parts(parts: npt.NDArray[Any]) -> Split:
     """Return the split that a column of "train", "val", "test" or None names; shape (n,)."""
-    return Split(*(np.flatnonzero(parts == part) for part in ("train", "val", "test")))
+    return Split(*(np.flatnonzero(parts == part) for part in PARTS))
 
 
 def stratified_folds(y: npt.ArrayLike, count: int, seed: int, groups: npt.NDArray[Any] | None = None) -> list[Split]:

@@ -17,15 +17,20 @@ import scipy.sparse as sp
 
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
-from gpatcher.graph.split import Split
+from gpatcher.graph.split import PARTS, Split
 from gpatcher.io import read_manifest
 
 _FORMAT = "gpatcher-graph"
 _VERSION = 1
 ABOUT = "graph.json"
 _TEXT_IDS = "node_ids.parquet"
-_KNOWN = ("one_way_edges", "self_loops", "fingerprint", "content")  # of a graph, and long to find out again
-_PARTS = ("train", "val", "test")
+# facts that take a pass over the edges to measure again, and their keys in the manifest
+_FACTS = {
+    "one_way_edges": "one_way_edges",
+    "self_loops": "self_loops",
+    "fingerprint": "fingerprint",
+    "content_hash": "content",
+}
 
 
 def save_graph(graph: Graph, folder: str | Path) -> Path:
@@ -58,7 +63,7 @@ def open_graph(folder: str | Path) -> Graph:
             node_ids = pa.parquet.read_table(folder / _TEXT_IDS).column("id").to_numpy()
         except (OSError, pa.ArrowException) as error:
             raise _damaged(folder / _TEXT_IDS, str(error)) from None
-    graph = Graph(
+    return Graph(
         # plain views of the maps: compiled loops take them as they take any array
         indptr=arrays["indptr"].view(np.ndarray),
         indices=arrays["indices"].view(np.ndarray),
@@ -66,13 +71,12 @@ def open_graph(folder: str | Path) -> Graph:
         x=x,
         y=arrays["y"].view(np.ndarray) if "y" in arrays else None,
         classes=tuple(about["classes"]),
-        splits=tuple(Split(*(arrays[f"split{k}_{part}"] for part in _PARTS)) for k in range(about["splits"])),
+        splits=tuple(Split(*(arrays[f"split{k}_{part}"] for part in PARTS)) for k in range(about["splits"])),
         name=about["name"],
         duplicate_edges=about["duplicate_edges"],
         node_ids=node_ids,
+        facts={name: about[key] for name, key in _FACTS.items()},
     )
-    graph.__dict__.update({name: about[name] for name in _KNOWN})
-    return graph
 
 
 @contextmanager
@@ -109,7 +113,7 @@ def write_rest(graph: Graph, draft: Path) -> None:
     """Write all but the edges, and what is known of them."""
     about: dict[str, Any] = {"format": _FORMAT, "version": _VERSION, "name": graph.name, "classes": graph.classes}
     about |= {"duplicate_edges": graph.duplicate_edges, "splits": len(graph.splits), "text_ids": False}
-    about |= {name: getattr(graph, name) for name in _KNOWN}
+    about |= {key: getattr(graph, name) for name, key in _FACTS.items()}
     arrays: dict[str, Any] = {"y": graph.y}
     if sp.issparse(graph.x):
         x: Any = graph.x
@@ -118,7 +122,7 @@ def write_rest(graph: Graph, draft: Path) -> None:
     else:
         arrays["x"] = graph.x
     for k, split in enumerate(graph.splits):
-        arrays |= {f"split{k}_{part}": getattr(split, part) for part in _PARTS}
+        arrays |= {f"split{k}_{part}": getattr(split, part) for part in PARTS}
     if graph.node_ids is not None and graph.node_ids.dtype.kind in "iu":
         arrays["node_ids"] = graph.node_ids
     elif graph.node_ids is not None:

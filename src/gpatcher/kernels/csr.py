@@ -179,8 +179,8 @@ def count_self_loops(indptr: Array, indices: Array) -> int:
 
 
 @jit
-def count_one_way(indptr: Array, indices: Array, weights: Array | None, cursor: Array, most: int) -> int:
-    """Count the edges of sorted rows whose reverse is missing or has another weight, up to ``most`` of them.
+def count_one_way(indptr: Array, indices: Array, weights: Array | None, cursor: Array) -> int:
+    """Count the edges of sorted rows whose reverse is missing or has another weight.
 
     ``cursor`` starts as a copy of ``indptr[:-1]``. Sources come in rising order, and so do the entries
     of every row, so the reverse of each edge is met by moving one cursor per row forward: O(m).
@@ -195,8 +195,6 @@ def count_one_way(indptr: Array, indices: Array, weights: Array | None, cursor: 
             missing = back == indptr[u + 1] or indices[back] != v
             if missing or (weights is not None and weights[back] != weights[e]):
                 count += 1
-                if count >= most:
-                    return count
     return count
 
 

@@ -23,6 +23,7 @@ from gpatcher.trust.calibration import Calibration, Reliability, reliability
 from gpatcher.trust.explain import Explanation
 
 _FORMAT, _VERSION = "gpatcher-evaluation", 1
+EVALUATION = "evaluation.json"
 # on a larger graph the edges are not read, so that a memory limit holds
 _MAX_NODES, _MAX_EDGES = 200_000, 20_000_000
 _LEVELS = (0.8, 0.9, 0.95)  # of the conformal sets
@@ -181,14 +182,14 @@ class Evaluation:
 
 def write_evaluation(evaluation: Evaluation, folder: str | Path) -> Path:
     """Write an evaluation to evaluation.json in a folder, and return the path."""
-    path = Path(folder) / "evaluation.json"
+    path = Path(folder) / EVALUATION
     write_json(path, {"format": _FORMAT, "version": _VERSION, "evaluation": to_json(evaluation)})
     return path
 
 
 def read_evaluation(folder: str | Path) -> Evaluation:
     """Read what `write_evaluation` wrote; every number is equal to the last bit."""
-    path = Path(folder) / "evaluation.json"
+    path = Path(folder) / EVALUATION
     if not path.is_file():
         raise InputError(f"there is no {path.name} in {folder}; 'gpatcher fit --out {folder}' writes one")
     content = read_manifest(path, _FORMAT, _VERSION, "run evaluation")
@@ -218,11 +219,12 @@ def evaluated_nodes(classifier: GPatcherClassifier, graph: Graph) -> tuple[str, 
 
 def _describe(classifier: GPatcherClassifier) -> dict[str, Any]:
     """Return the names and sizes of a model that its page shows."""
+    extractors = classifier.extractors_
     return {
-        "model": "Fast-GPatcher" if classifier.extractor == "ppr" else "GPatcher",
-        "extractor": classifier.extractor,
-        "patch_size": classifier.patch_size,
-        "adjacency_features": classifier.structure,
+        "model": "Fast-GPatcher" if all(e.name == "ppr" for e in extractors) else "GPatcher",
+        "extractor": " + ".join(e.name for e in extractors),
+        "patch_size": sum(e.size for e in extractors),
+        "adjacency_features": classifier.features.adjacency_features,
     }
 
 
