@@ -24,7 +24,7 @@ from gpatcher.training.loop import TrainConfig, fit
 def setting(irregular_graph):
     """Return a small directed graph with isolated nodes, its undirected edges and its features as a tensor."""
     graph = irregular_graph()
-    edges = torch.from_numpy(np.stack(graph.adjacency(self_loops=).nonzero()).astype(np.int64))
+    edges = torch.from_numpy(np.stack(graph.adjacency(self_loops=False).nonzero()).astype(np.int64))
     torch.manual_seed(1)
     return graph, edges, torch.from_numpy(np.asarray(graph.x))
 
@@ -73,7 +73,7 @@ def test_gcn_equals_torch_geometric(setting):
 def test_gcn_equals_its_dense_formula(setting):
     graph, _, x = setting
     model, actual = logits("gcn", graph)
-    a = torch.tensor(np.eye(60) + ((graph.adjacency(self_loops=) + graph.adjacency(self_loops=False).T).toarray() > 0)).float()
+    a = torch.tensor(np.eye(60) + ((graph.adjacency(self_loops=False) + graph.adjacency(self_loops=False).T).toarray() > 0)).float()
     scale = a.sum(1) ** -0.5
     a = scale[:, None] * a * scale
     first, second = model.stack.convolutions
