@@ -65,7 +65,16 @@ def job_record(old: dict[str, Any]) -> dict[str, Any]:
     else:
         new = settings(old["model"], config) if config else {}
     job = Job(
-        experiment, old["dataset"], old["model"], new, old["split"], old["seed"], old["row"], old["tuned"], ablation, task
+        experiment,
+        old["dataset"],
+        old["model"],
+        new,
+        old["split"],
+        old["seed"],
+        old["row"],
+        old["tuned"],
+        ablation,
+        task,
     )
     gone = ("job", "preset", "tuned", "config", "config_hash")
     rest = {name: value for name, value in old.items() if name not in gone}

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gpatcher.runs.models import settings
+
 from gpatcher.bench.leaderboard import Board, head, read_bench, standing
 from gpatcher.bench.plan import TITLES, paper_figures, read_tuned
 from gpatcher.bench.statistics import rank, sum_up
 from gpatcher.errors import counted
 from gpatcher.report.text_tables import csv_text, latex, markdown
-from gpatcher.runs.models import settings
 from gpatcher.runs.records import read_records
 
 README = Path("README.md")

@@ -43,3 +43,17 @@ def as_integers(values: Any, what: str) -> IntArray:
             hint = f"; {int(np.isnan(array).sum())} of them are NaN"
         raise InputError(f"{what} must be integers, got dtype {array.dtype}{hint}; convert with .astype('int64')")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def as_node_index(nodes: Any, n: int, what: str = "graph") -> IntArray:
+    """Shim."""
+    if isinstance(nodes, slice):
+        return np.arange(n)[nodes]
+    ids = np.atleast_1d(np.asarray(nodes))
+    if ids.size and ids.dtype.kind not in "iub":
+        raise InputError(f"nodes must be integers or a mask, got {ids.dtype}")
+    ids = np.flatnonzero(ids) if ids.dtype.kind == "b" else ids.astype(np.int64)
+    beyond = ids[(ids < 0) | (ids >= n)]
+    if beyond.size:
+        raise InputError(f"{beyond.size} nodes are not in the {what}: {beyond[:5].tolist()}; it has 0 to {n - 1}")
+    return ids

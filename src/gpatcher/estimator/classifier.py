@@ -195,7 +195,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 nested.setdefault(part, {})[name] = value
         for part, changes in nested.items():
             current = getattr(self, part, None)
-            valid = [field.name for field in fields(current)] if is_dataclass(current) else []  # type: ignore[arg-type]
+            valid = [field.name for field in fields(current)] if is_dataclass(current) else []
             unknown = [name for name in changes if name not in valid]
             if unknown:
                 raise InputError(

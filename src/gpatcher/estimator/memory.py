@@ -34,7 +34,7 @@ def peak_rss_mb() -> float:
 
     memory = psutil.Process().memory_info()
     if hasattr(memory, "peak_wset"):  # Windows
-        return round(memory.peak_wset / 2**20, 1)
+        return round(float(memory.peak_wset) / 2**20, 1)
     import resource
 
     unit = 2**20 if sys.platform == "darwin" else 1024  # macOS counts bytes
@@ -46,7 +46,8 @@ def held_bytes(prepared: Prepared) -> int:
     graph = prepared.graph
     arrays = (graph.indptr, graph.indices, graph.weights, graph.y, graph.node_ids)
     held = sum(array.nbytes for array in arrays if array is not None and not isinstance(array, np.memmap))
-    return _PROGRAM + held + sum(data.nbytes for data in prepared.data) + prepared.x.nbytes + 40 * graph.n
+    held += sum(int(data.nbytes) for data in prepared.data)
+    return _PROGRAM + held + prepared.x.nbytes + 40 * graph.n
 
 
 def choose_batch_size(model: GPatcher, prepared: Prepared, memory: int | None) -> int | None:

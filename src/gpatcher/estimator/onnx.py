@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from gpatcher.errors import InputError
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.io import write_bytes
-from gpatcher.model.gpatcher import GPatcher, PatchView
+from gpatcher.model.gpatcher import GPatcher, split_views
 
 TOLERANCE = 1e-4  # largest difference of an output that passes
 _CHECKED = 64  # nodes that the check runs on, fewer where the features are wide
@@ -39,7 +39,7 @@ class ServedPatches(nn.Module):
     def __init__(self, model: GPatcher, temperature: float) -> None:
         super().__init__()
         self.model, self.temperature = model, temperature
-        self.sizes = [int(source.size) for source in model.sources]
+        self.sizes = [source.size for source in model.sources]
 
     def forward(self, x: Tensor, score: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits and calibrated probabilities, shape (b, C).
@@ -55,8 +55,7 @@ class ServedPatches(nn.Module):
         b, p, d = x.shape
         h = torch.relu(x.reshape(b * p, d) @ self.model.weight + self.model.bias)
         rows = torch.arange(b * p, device=x.device).reshape(b, p)
-        views = zip(*(part.split(self.sizes, 1) for part in (rows, score, mask)), strict=True)
-        logits = self.model.classify(h, [PatchView(*view) for view in views])
+        logits = self.model.classify(h, split_views(rows, score, mask, self.sizes))
         return logits, (logits / self.temperature).softmax(1)
 
 

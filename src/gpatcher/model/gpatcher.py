@@ -96,6 +96,12 @@ class PatchView:
     mask: Tensor
 
 
+def split_views(index: Tensor, score: Tensor, mask: Tensor, sizes: Sequence[int]) -> list[PatchView]:
+    """Return the views of several sources from tensors that hold their positions side by side."""
+    parts = (torch.split(tensor, list(sizes), 1) for tensor in (index, score, mask))
+    return [PatchView(*view) for view in zip(*parts, strict=True)]
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """All that a step reads: patches from each source, and the features of the nodes in them.
@@ -142,7 +148,8 @@ class GPatcher(nn.Module):
         super().__init__()
         config = config or ModelConfig()
         self.config = config
-        self.sources = nn.ModuleList([sources] if isinstance(sources, PatchSource) else sources)
+        modules = nn.ModuleList([sources] if isinstance(sources, PatchSource) else sources)
+        self.sources: Sequence[PatchSource] = modules  # type: ignore[assignment]
         self.gates = {"ego": config.ego_gate, "mean": 1.0, "mixer": config.mixer_gate}
         self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(features, config.hidden)))
         self.bias = nn.Parameter(torch.zeros(config.hidden))
@@ -255,7 +262,7 @@ class GPatcher(nn.Module):
 
     def parameter_groups(self, lr: float, weight_decay: float, filter_lr: float) -> list[dict[str, object]]:
         """Return the filters' weights apart: their own learning rate, and no decay towards a filter of zero."""
-        filters = list(self.sources.parameters())
+        filters = [p for source in self.sources for p in source.parameters()]
         ids = {id(p) for p in filters}
         rest = [p for p in self.parameters() if id(p) not in ids]
         groups: list[dict[str, object]] = [{"params": rest, "lr": lr, "weight_decay": weight_decay}]

@@ -23,7 +23,7 @@ from gpatcher.datasets.registry import NAMED, canonical_key
 from gpatcher.errors import InputError
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.estimator.memory import peak_rss_mb, reset_peak
-from gpatcher.estimator.prepare import Prepared
+from gpatcher.estimator.prepare import Prepared, as_extractors
 from gpatcher.estimator.settings import Settings, make_config
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
@@ -205,10 +205,11 @@ def run_job(
     if split is not None and not read_test:
         split = Split(split.train, split.val, np.empty(0, np.int64))
     classifier = None
+    model: nn.Module
     if job.model in PATCHERS:
         classifier = GPatcherClassifier.from_settings(dict(job.settings), device=device, memory=memory, seed=job.seed)
         if job.ablation.get("shuffle_patches"):
-            inner = classifier.patches
+            [inner] = as_extractors(classifier.patches)
             classifier.set_params(patches=ShuffledExtractor(size=inner.size, extractor=inner, seed=job.seed))
         if cache.prepared is None or not classifier._matches(cache.prepared, graph):
             cache.prepared = classifier.prepare(graph, patch_table, progress=extraction_progress)

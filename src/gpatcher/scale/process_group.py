@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from gpatcher.arrays import IntArray
 
 
-class Team:
+class ProcessGroup:
     """The processes of a training run; one alone, unless torch's process group says otherwise.
 
     Every member holds the same weights and sees the same order of nodes. It works on its share of each batch; the

@@ -24,7 +24,7 @@ def run_together(
     folder: Path,
     workers: int | None = None,
     gpus: bool = False,
-    hear: Callable[[Any], None] | None = None,
+    on_message: Callable[[Any], None] | None = None,
 ) -> None:
     """Call ``function(*shared, tell)`` in several processes of the cluster, joined by torch's process group.
 
@@ -55,8 +55,8 @@ def run_together(
         kind, content = message
         if kind == "error":
             refused.append(content)
-        elif hear is not None:
-            hear(content)
+        elif on_message is not None:
+            on_message(content)
 
     try:
         kind = "GPU" if gpus else "CPU"

@@ -17,7 +17,7 @@ from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
-from gpatcher.model.gpatcher import GPatcher, PatchView
+from gpatcher.model.gpatcher import GPatcher, split_views
 from gpatcher.model.inputs import FeatureTable
 
 TOLERANCE = 1e-3  # the remainder that is aimed at, as a share of the difference that is explained (at least 1 logit)
@@ -277,9 +277,8 @@ def _legendre(steps: int) -> tuple[FloatArray, FloatArray]:
 def _logits(model: GPatcher, h: Tensor, score: Tensor, mask: Tensor) -> Tensor:
     """Return the logits of patches whose members are given one by one, shape (b, p, h) over all sources."""
     rows = torch.arange(h.shape[0] * h.shape[1], device=h.device).view(h.shape[:2])
-    sizes = [source.size for source in model.sources]
-    views = zip(*(part.split(sizes, 1) for part in (rows, score, mask)), strict=True)
-    return model.classify(h.flatten(0, 1), [PatchView(*view) for view in views])
+    views = split_views(rows, score, mask, [source.size for source in model.sources])
+    return model.classify(h.flatten(0, 1), views)
 
 
 def explain_nodes(
