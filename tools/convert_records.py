@@ -60,10 +60,9 @@ def job_record(old: dict[str, Any]) -> dict[str, Any]:
         ablation["induced"] = settings("gpatcher", config.pop("induced"))
     experiment = EXPERIMENTS.get(old["preset"], old["preset"])
     task = {"response": "response", "statistics": "statistics", "runtime": "runtime"}.get(experiment, "train")
+    new = settings(old["model"], config) if config and task != "runtime" else {}
     if task == "runtime":
         new = {"patches.size": config["p"]}
-    else:
-        new = settings(old["model"], config) if config else {}
     job = Job(
         experiment,
         old["dataset"],

@@ -1,1 +1,1 @@
-"""Models to compare with, under the one contract: ``model(x, nodes)`` gives logits, `gpatcher.training.loop.fit` trains."""
+"""Experiments: what is run for each table and figure, tuning, and what the records say."""

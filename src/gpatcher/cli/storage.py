@@ -94,7 +94,7 @@ def patches(
     except KeyboardInterrupt:
         finished = len(list(out.glob("*-*.npy")))
         typer.echo(
-            f"stopped: {counted(finished, 'shard is', 'shards are')} finished in {out}; the same command makes the rest",
+            f"stopped: {counted(finished, 'shard is', 'shards are')} finished in {out}; run it again for the rest",
             err=True,
         )
         raise typer.Exit(130) from None

@@ -487,7 +487,7 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The patches of all nodes, of the first source."""
         check_is_fitted(self)
         self._attach(None)
-        return self.model_.sources[0].patches()  # type: ignore[no-any-return, operator]
+        return self.model_.sources[0].patches()
 
     @property
     def features_(self) -> FeatureTable:

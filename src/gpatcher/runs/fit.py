@@ -1,4 +1,4 @@
-"""What ``gpatcher fit`` does: one run per split, a record for each, the best model with its predictions and evaluation."""
+"""What ``gpatcher fit`` does: one run per split, a record for each, the best model and its evaluation."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ class FitProgress:
     """Receives the progress of `fit_splits`; a subclass shows it."""
 
     def extracted(self, done: int, total: int) -> None:
-        """Steps of the extraction are done."""
+        """Show the steps of the extraction that are done."""
 
     def epoch(self, run: int, runs: int, epoch: int, epochs: int, figures: dict[str, float]) -> None:
-        """An epoch of a run has ended."""
+        """Show an epoch of a run."""
 
     def stage(self, description: str) -> None:
-        """Another stage begins."""
+        """Show that another stage begins."""
 
 
 def fit_splits(

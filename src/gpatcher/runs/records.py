@@ -1,6 +1,6 @@
 """Records: one JSON line per run, appended to a file, and the summary over them.
 
-Every record has the fields of `gpatcher.runs.run.run_job`, whoever asked for the run; ``version`` is that of the schema.
+Every record has the fields of `gpatcher.runs.run.run_job`, whoever asked for it; ``version`` is that of the schema.
 """
 
 from __future__ import annotations

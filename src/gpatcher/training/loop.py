@@ -254,13 +254,16 @@ class TrainingRun:
 
     @property
     def done(self) -> int:
+        """Epochs done."""
         return len(self.history)
 
     @property
     def finished(self) -> bool:
+        """Whether training has ended."""
         return self.done >= self.config.epochs or self.done - self.best_epoch >= self.config.patience
 
     def epoch(self) -> dict[str, float]:
+        """Train for one epoch, validate, and return the figures."""
         started = time.perf_counter()
         if self.done and self.done % self.config.reselect_every == 0 and hasattr(self.model, "reselect"):
             self.model.reselect()  # type: ignore[operator]
