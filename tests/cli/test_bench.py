@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from gpatcher.bench.plan import Experiment, Row
+from gpatcher.bench.plan import Experiment, Row, load_experiment
 from gpatcher.cli import app
 from gpatcher.errors import InputError
 from gpatcher.runs.records import read_records
@@ -15,19 +15,19 @@ runner = CliRunner()
 
 @pytest.fixture
 def tiny(monkeypatch):
-    """A preset of two small graphs and two quick models."""
-    quick = {"epochs": 3, "hidden": 4}
-    preset = Experiment(
+    """An experiment of two small graphs and three quick models."""
+    quick = {"train.epochs": 3, "model.hidden": 4}
+    experiment = Experiment(
         "Tiny",
         "For tests.",
         ("csbm:phi=-0.5,n=60,features=5", "csbm:phi=0.5,n=60,features=5"),
         {"mlp": Row("mlp", quick), "gcn": Row("gcn", quick), "gpatcher": Row("gpatcher", quick)},
         splits="0,1",
-        view="dial",
+        view="sweep",
     )
-    load = __import__("gpatcher.bench.plan", fromlist=["load_preset"]).load_preset
+    load = load_experiment
     for place in ("gpatcher.bench.plan", "gpatcher.bench.leaderboard", "gpatcher.bench.tuning"):
-        monkeypatch.setattr(f"{place}.load_preset", lambda name: preset if name == "dial" else load(name))
+        monkeypatch.setattr(f"{place}.load_experiment", lambda name: experiment if name == "csbm_sweep" else load(name))
 
 
 def invoke(*arguments):
@@ -37,19 +37,19 @@ def invoke(*arguments):
 def test_list():
     done = invoke("bench", "--list")
     assert done.exit_code == 0
-    for name in ("table1", "induced", "honest", "dial"):
+    for name in ("table1", "induced", "leak_free", "csbm_sweep"):
         assert name in done.output
 
 
 @pytest.mark.parametrize(
     ("command", "work"), [("bench", "gpatcher.bench.jobs.run_jobs"), ("tune", "gpatcher.bench.tuning.run_searches")]
 )
-def test_ctrl_c_says_how_to_go_on(tiny, tmp_path, monkeypatch, command, work):
+def test_ctrl_c_says_how_to_continue(tiny, tmp_path, monkeypatch, command, work):
     def stop(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(work, stop)
-    done = invoke(command, "dial", "--out", tmp_path / "run", "--models", "mlp")
+    done = invoke(command, "csbm_sweep", "--out", tmp_path / "run", "--models", "mlp")
     assert done.exit_code == 130
     assert "stopped: finished" in done.output
     assert "the same command" in done.output
@@ -57,12 +57,12 @@ def test_ctrl_c_says_how_to_go_on(tiny, tmp_path, monkeypatch, command, work):
 
 def test_bench_then_report(tiny, tmp_path):
     out = tmp_path / "run"
-    done = invoke("bench", "dial", "--out", out, "--models", "mlp,gpatcher")
+    done = invoke("bench", "csbm_sweep", "--out", out, "--models", "mlp,gpatcher")
     assert done.exit_code == 0, done.output
     assert "8 jobs ran, 0 were on record before" in done.output
     assert "4 of 4" in done.output
     assert len(read_records(out / "records.jsonl")) == 8
-    again = invoke("bench", "dial", "--out", out)
+    again = invoke("bench", "csbm_sweep", "--out", out)
     assert "4 jobs ran, 8 were on record before" in again.output
 
     page = tmp_path / "page.html"
@@ -78,61 +78,53 @@ def test_bench_then_report(tiny, tmp_path):
     assert (out / "records.jsonl").read_bytes() == before
 
 
-def test_failures_are_told_and_retried(tiny, tmp_path, monkeypatch):
-    import gpatcher.bench.jobs as jobs
+def test_failures_are_reported_and_retried(tiny, tmp_path, monkeypatch):
+    from gpatcher.bench import tasks
 
     def fail(job, root):
         raise MemoryError("too large")
 
-    train = jobs.TASKS["train"]
-    monkeypatch.setitem(jobs.TASKS, "train", fail)
-    done = invoke("bench", "dial", "--out", tmp_path, "--models", "mlp", "--splits", "0")
+    train = tasks.TASKS["train"]
+    monkeypatch.setitem(tasks.TASKS, "train", fail)
+    done = invoke("bench", "csbm_sweep", "--out", tmp_path, "--models", "mlp", "--splits", "0")
     assert "2 failed (run them again with --retry)" in done.output
-    monkeypatch.setitem(jobs.TASKS, "train", train)
+    monkeypatch.setitem(tasks.TASKS, "train", train)
     assert "0 jobs ran, 0 were on record before, 2 failed" in invoke(
-        "bench", "dial", "--out", tmp_path, "--models", "mlp", "--splits", "0"
+        "bench", "csbm_sweep", "--out", tmp_path, "--models", "mlp", "--splits", "0"
     ).output.replace("\n", " ")
-    done = invoke("bench", "dial", "--out", tmp_path, "--models", "mlp", "--splits", "0", "--retry")
+    done = invoke("bench", "csbm_sweep", "--out", tmp_path, "--models", "mlp", "--splits", "0", "--retry")
     assert "2 jobs ran" in done.output
 
 
 def test_tune_then_bench(tiny, tmp_path, monkeypatch):
     pytest.importorskip("optuna")
-    import gpatcher.runs.models as models
-
-    monkeypatch.setattr(
-        "gpatcher.runs.models.train_model",
-        lambda name, graph, split, seed, config, **more: models.train_model(
-            name, graph, split, seed, {**config, "epochs": 2}, **more
-        ),
-    )
-    done = invoke("tune", "dial", "--trials", "2", "--models", "mlp", "--splits", "0", "--out", tmp_path)
+    done = invoke("tune", "csbm_sweep", "--trials", "2", "--models", "mlp", "--splits", "0", "--out", tmp_path)
     assert done.exit_code == 0, done.output
     best = json.loads((tmp_path / "best.json").read_text())
     assert len(best) == 2
     out = tmp_path / "run"
-    invoke("bench", "dial", "--out", out, "--models", "mlp", "--splits", "0", "--tuned", tmp_path)
+    invoke("bench", "csbm_sweep", "--out", out, "--models", "mlp", "--splits", "0", "--tuned", tmp_path)
     records = read_records(out / "records.jsonl")
-    assert [r["tuned"] for r in records] == [2, 2]
-    chosen = best[records[0]["dataset"]]["mlp"]["config"]
-    assert records[0]["config"]["lr"] == chosen["lr"]
+    assert [r["trials"] for r in records] == [2, 2]
+    chosen = best[records[0]["dataset"]]["mlp"]["settings"]
+    assert records[0]["settings"]["train"]["lr"] == chosen["train"]["lr"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["bench"], "name a preset"),
+        (["bench"], "name an experiment"),
         (["bench", "tabel1"], "did you mean table1"),
-        (["bench", "dial", "--models", "x"], "no model 'x'"),
-        (["bench", "dial", "--jobs", "0"], "at least 1"),
-        (["bench", "dial", "--engine", "x"], "no engine 'x'"),
-        (["bench", "dial", "--tuned", "nowhere.json"], "there is no file"),
+        (["bench", "csbm_sweep", "--models", "x"], "unknown model 'x'"),
+        (["bench", "csbm_sweep", "--jobs", "0"], "at least 1"),
+        (["bench", "csbm_sweep", "--engine", "x"], "'x'"),
+        (["bench", "csbm_sweep", "--tuned", "nowhere.json"], "does not exist"),
         (["report", "nowhere"], "no records"),
         (["tune", "nonsense"], "neither MODEL/DATASET"),
-        (["tune", "dial", "--space", "x"], "no search space 'x'"),
+        (["tune", "csbm_sweep", "--space", "x"], "unknown search space 'x'"),
     ],
 )
-def test_mistakes_are_told_in_a_sentence(arguments, message, tmp_path, monkeypatch):
+def test_mistakes_get_one_sentence(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=message):
         invoke(*arguments)

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -10,6 +11,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+
+import gpatcher
 
 COMMAND = Path(sysconfig.get_path("scripts")) / "gpatcher"
 
@@ -28,15 +31,59 @@ def run(*arguments, code=0, **variables):
     return done
 
 
+COMMANDS = [
+    "datasets",
+    "diagnose",
+    "fit",
+    "predict",
+    "explain",
+    "export",
+    "settings",
+    "store",
+    "patches",
+    "bench",
+    "tune",
+    "report",
+]
+
+
 def test_help_names_the_commands():
-    text = run("--help").stdout
-    assert "diagnose" in text
-    assert "datasets" in text
-    assert run("--version").stdout.strip()
+    text = run("-h").stdout
+    for command in COMMANDS:
+        assert f" {command} " in text
+    assert "--install-completion" in text
+    assert run("--version").stdout.strip() == gpatcher.__version__
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_shows_no_python_types(command):
+    text = run(*command.split(), "--help").stdout
+    assert "Usage: gpatcher" in text
+    assert not re.search(r"<\w+>", text)
+
+
+def test_help_of_fit_has_panels():
+    text = run("fit", "--help").stdout
+    assert re.findall(r"╭─ ([\w ]+?) ─", text) == [
+        *("Arguments", "Options", "Data", "Model", "Split", "Output", "Size and cluster")
+    ]
+
+
+def test_settings_lists_every_setting():
+    text = run("settings", "--json").stdout
+    settings = json.loads(text)
+    assert list(settings) == ["patches", "features", "model", "train"]
+    table = run("settings", COLUMNS="200").stdout
+    for section, values in settings.items():
+        for name in values:
+            assert f"{section}.{name}" in table
+    assert "best of 20 trials on texas" in run("settings", "texas").stdout
+    assert json.loads(run("settings", "--model", "gcn", "--json").stdout)["model"]["hidden"] == 64
 
 
 def test_help_imports_nothing_heavy():
-    code = "import sys, gpatcher.cli; print([m for m in ('torch', 'numba', 'numpy', 'plotly') if m in sys.modules])"
+    heavy = "torch numba numpy plotly pyarrow sklearn".split()
+    code = f"import sys, gpatcher.cli; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -44,7 +91,7 @@ def test_help_imports_nothing_heavy():
 def test_diagnose_a_generator():
     text = run("diagnose", "csbm:phi=-0.8,n=400,features=8").stdout
     assert "node heterophily" in text
-    assert "To try" in text
+    assert "Try" in text
     found = json.loads(run("diagnose", "csbm:phi=-0.8,n=400,features=8", "--json").stdout)
     assert found["nodes"] == 400
     assert found["node_heterophily"] > 0.7
@@ -120,15 +167,15 @@ def test_warnings_about_the_input_are_shown(tables):
     assert json.loads(done.stdout)["duplicate_edges"] == 3
 
 
-def test_datasets_tells_what_is_missing(tmp_path):
+def test_datasets_shows_what_is_missing(tmp_path):
     rows = json.loads(run("datasets", "--root", tmp_path, "--json").stdout)
-    assert len(rows) == 16
+    assert len(rows) == 18
     assert not any(row["present"] for row in rows)
     assert list(tmp_path.iterdir()) == []
     assert "on first use" in run("datasets", "--root", tmp_path).stdout
 
 
-def test_datasets_measures_what_is_here(data_root):
+def test_datasets_measures_what_is_present(data_root):
     rows = {row["name"]: row for row in json.loads(run("datasets", "--root", data_root, "--json").stdout)}
     texas = rows["Texas"]
     assert (texas["nodes"], texas["edges"], texas["classes"], texas["features"]) == (183, 295, 5, 1703)
@@ -143,8 +190,8 @@ def test_diagnose_real_data(data_root):
     assert found["lemma1"]["constant 1/2"]["holds_as_printed"] is False
 
 
-def test_a_note_is_told_once_and_other_warnings_stay(capsys):
-    from gpatcher.cli.common import warnings_as_notes
+def test_a_note_is_shown_once_and_other_warnings_stay(capsys):
+    from gpatcher.cli.console import warnings_as_notes
     from gpatcher.errors import warn_input
 
     def odd_twice_and_old():

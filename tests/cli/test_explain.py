@@ -40,7 +40,19 @@ def run_here(folder, command_in):
 def trained(run_here, folder):
     if not (folder / "run").exists():
         tables = ("--nodes", "nodes.csv", "--edges", "edges.csv")
-        run_here("fit", *tables, "--model", "fast", "--epochs", 25, "--patch-size", 6, "--no-compare", "--out", "run")
+        run_here(
+            "fit",
+            *tables,
+            "--model",
+            "fast",
+            "--set",
+            "train.epochs=25",
+            "--set",
+            "patches.size=6",
+            "--no-compare",
+            "--out",
+            "run",
+        )
     return folder / "run"
 
 
@@ -60,7 +72,7 @@ def test_a_node_is_explained(run_here, trained, folder):
     assert "Why n7 was called" in (folder / "n7.html").read_text()
 
 
-def test_a_node_that_is_not_there(run_here, trained):
+def test_an_unknown_node(run_here, trained):
     assert "no node with the id 'n777'; did you mean n77" in run_here("explain", "run", "n777", code=2).stderr
     assert "no saved model" in run_here("explain", "nowhere", "n7", code=2).stderr
     error = run_here("explain", "run", "n7", "--out", "no/such.html", code=2).stderr
@@ -75,7 +87,7 @@ def test_sets_beside_the_predictions(run_here, trained, folder, kind):
     assert table.column_names[-3:] == ["confidence", "in_training", "set"]
     sets = [json.loads(text) for text in table["set"].to_pylist()]
     assert all(p in s and set(s) <= {"cat", "dog"} for p, s in zip(table["predicted"].to_pylist(), sets, strict=True))
-    # the coverage it tells is that of the column
+    # the coverage it prints is that of the column
     from gpatcher.estimator.classifier import GPatcherClassifier
 
     labels = pa.csv.read_csv(folder / "nodes.csv")["label"].to_pylist()
@@ -84,7 +96,7 @@ def test_sets_beside_the_predictions(run_here, trained, folder, kind):
     assert f"hold the label of {share:.1%} of {len(test)} test nodes" in shown
 
 
-def test_a_level_that_is_none(run_here, trained):
+def test_the_level_must_lie_in_the_unit_interval(run_here, trained):
     assert "must lie in (0, 1)" in run_here("predict", "run", "--conformal", 1.5, code=2).stderr
 
 
@@ -113,5 +125,5 @@ def test_probabilities_on_disk_are_the_calibrated_ones(run_here, trained, folder
 def test_export(run_here, trained, folder):
     shown = run_here("export", "run", "--out", "m.onnx")
     assert "largest difference" in shown.stdout
-    assert shown.stderr == ""  # the exporter's own talk is kept away
+    assert shown.stderr == ""  # the exporter's own messages are silenced
     assert (folder / "m.onnx").stat().st_size > 0

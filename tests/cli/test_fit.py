@@ -57,25 +57,46 @@ def records(folder):
 )
 def test_fit_and_predict(request, tmp_path, model, extractor, kind):
     run = request.getfixturevalue("run" if model == "gpatcher" else "run_here")
-    done = run("fit", SOURCE, "--model", model, "--epochs", 5, "--patch-size", 4, "--splits", "0,1", "--out", "run")
+    done = run(
+        "fit",
+        SOURCE,
+        "--model",
+        model,
+        "--set",
+        "train.epochs=5",
+        "--set",
+        "patches.size=4",
+        "--splits",
+        "0,1",
+        "--out",
+        "run",
+    )
     assert "Test accuracy" in done.stdout
     folder = tmp_path / "run"
-    found = records(folder)
-    assert [(r["model"], r["extractor"], r["seed"]) for r in found] == [(model, extractor, 0), (model, extractor, 1)]
-    for record in found:
+    runs = records(folder)
+    assert [(r["model"], r["extractors"], r["seed"]) for r in runs] == [
+        (model, [extractor], 0),
+        (model, [extractor], 1),
+    ]
+    for record in runs:
         assert f"{100 * record['test_accuracy']:.1f}" in done.stdout
-        assert (record["config"]["epochs"], record["config"]["patch_size"]) == (5, 4)
+        assert (record["settings"]["train"]["epochs"], record["settings"]["patches"]["size"]) == (5, 4)
     assert "how far to trust this model" in (folder / "report.html").read_text()
+    # the page is rebuilt from the folder, without training, byte for byte
+    page = (folder / "report.html").read_bytes()
+    (folder / "report.html").unlink()
+    run("report", "run")
+    assert (folder / "report.html").read_bytes() == page
 
     name = f"p.{kind}"
     assert "200 rows" in run("predict", "run", "--out", name).stdout
     read = pa.csv.read_csv if kind == "csv" else pa.parquet.read_table
     table = read(tmp_path / name)
-    shares = ["probability_0", "probability_1"]
-    assert table.column_names == ["id", "predicted", *shares, "confidence", "in_training"]
+    probabilities = ["probability_0", "probability_1"]
+    assert table.column_names == ["id", "predicted", *probabilities, "confidence", "in_training"]
     assert table["id"].to_pylist() == list(range(200))
     assert sum(table["in_training"].to_pylist()) == 120
-    both = np.stack([table[share].to_numpy() for share in shares])
+    both = np.stack([table[name].to_numpy() for name in probabilities])
     np.testing.assert_allclose(both.sum(0), 1, atol=1e-5)
     np.testing.assert_allclose(table["confidence"].to_numpy(), both.max(0), atol=1e-6)
     # the predictions are those of the model in the folder: its test accuracy is the best run's
@@ -83,7 +104,7 @@ def test_fit_and_predict(request, tmp_path, model, extractor, kind):
 
     graph = load_graph(SOURCE)
     right = np.array(table["predicted"].to_pylist()).astype(int) == graph.y
-    best = max(found, key=lambda r: r["val_accuracy"])
+    best = max(runs, key=lambda r: r["val_accuracy"])
     assert right[graph.splits[0].test].mean() == pytest.approx(best["test_accuracy"])
 
 
@@ -99,9 +120,9 @@ def test_fit_and_predict_tables(run, tmp_path):
     edges = {"source": [names[a] for a in ends[:, 0]], "target": [names[b] for b in ends[:, 1]]}
     pa.csv.write_csv(pa.table(edges), tmp_path / "edges.csv")
     tables = ("--nodes", "nodes.csv", "--edges", "edges.csv", "--label", "kind")
-    run("fit", *tables, "--model", "fast", "--epochs", 5, "--out", "run")
-    assert records(tmp_path / "run")[0]["extractor"] == "ppr"
-    # from another folder: the model knows where its tables are
+    run("fit", *tables, "--model", "fast", "--set", "train.epochs=5", "--out", "run")
+    assert records(tmp_path / "run")[0]["extractors"] == ["ppr"]
+    # from another folder: the model keeps its graph
     (tmp_path / "elsewhere").mkdir()
     run("predict", tmp_path / "run", "--out", tmp_path / "elsewhere" / "p.parquet")
     table = pa.parquet.read_table(tmp_path / "elsewhere" / "p.parquet")
@@ -112,7 +133,7 @@ def test_fit_and_predict_tables(run, tmp_path):
 
 @pytest.fixture
 def tables(tmp_path):
-    """Tables of sixty nodes with text ids, and of three that come later; returns what the latter hold."""
+    """Tables of sixty nodes with text ids, and of three unseen nodes; returns what the latter hold."""
     rng = np.random.default_rng(1)
     names = [f"n{v}" for v in range(60)]
     kinds = ["cat" if v % 2 else "dog" for v in range(60)]
@@ -130,24 +151,24 @@ def tables(tmp_path):
     return new, links
 
 
-def test_new_nodes_are_predicted_as_in_the_whole_graph(run_here, tmp_path, tables):
+def test_unseen_nodes_are_predicted_as_in_the_extended_graph(run_here, tmp_path, tables):
     columns = ("--nodes", "nodes.csv", "--edges", "edges.csv", "--label", "kind")
-    run_here("fit", *columns, "--model", "fast", "--epochs", 5, "--out", "run")
+    run_here("fit", *columns, "--model", "fast", "--set", "train.epochs=5", "--out", "run")
     done = run_here("predict", "run", "--nodes", "new.csv", "--edges", "links.csv", "--out", "p.csv")
     assert "3 rows in p.csv" in done.stdout
     table = pa.csv.read_csv(tmp_path / "p.csv")
     assert table["id"].to_pylist() == ["x1", "x2", "x3"]
     assert table["in_training"].to_pylist() == [False] * 3
 
-    from gpatcher import GPatcherClassifier, Newcomers
+    from gpatcher import GPatcherClassifier, UnseenNodes
     from gpatcher.tables.load import load_tables
 
     with pytest.warns(match="'note'"):
         read = load_tables(tmp_path / "nodes.csv", tmp_path / "edges.csv", label="kind")
     columns = {name: pa.chunked_array([tables[0][name]]) for name in ("size", "age")}
     x = read.encoder.transform(columns, lambda *_: None)
-    newcomers = Newcomers.join(read.graph, [[60, 4, 61], [3, 60, 60]], x)
-    expected = GPatcherClassifier.load(tmp_path / "run").predict_proba_new(newcomers)
+    unseen = UnseenNodes.join(read.graph, [[60, 4, 61], [3, 60, 60]], x)
+    expected = GPatcherClassifier.load(tmp_path / "run").predict_proba(unseen)
     np.testing.assert_allclose(table["probability_cat"].to_numpy(), expected[:, 0], atol=1e-6)
 
 
@@ -159,12 +180,12 @@ def test_new_nodes_are_predicted_as_in_the_whole_graph(run_here, tmp_path, table
         ("0,1.0,n5", "", ["new.csv", "'n5'", "line 5", "in the graph already"]),
         ("0,1.0,", "", ["new.csv", "missing", "line 5"]),
         ("0,much,x9", "", ["new.csv", "'size'", "line 5", "'much'"]),
-        ("", "n3,n4", ["two nodes that were there before"]),
+        ("", "n3,n4", ["two nodes of the graph", "n3", "n4"]),
     ],
 )
-def test_new_tables_that_cannot_be_used(run_here, tmp_path, tables, nodes, links, words):
+def test_invalid_tables_of_unseen_nodes(run_here, tmp_path, tables, nodes, links, words):
     columns = ("--nodes", "nodes.csv", "--edges", "edges.csv", "--label", "kind")
-    run_here("fit", *columns, "--model", "fast", "--epochs", 1, "--out", "run")
+    run_here("fit", *columns, "--model", "fast", "--set", "train.epochs=1", "--out", "run")
     for name, line in (("new.csv", nodes), ("links.csv", links)):
         with (tmp_path / name).open("a") as file:
             file.write(f"{line}\n" if line else "")
@@ -174,9 +195,9 @@ def test_new_tables_that_cannot_be_used(run_here, tmp_path, tables, nodes, links
         assert word in error
 
 
-def test_new_tables_come_in_pairs_and_with_their_columns(run_here, tmp_path, tables):
+def test_unseen_nodes_need_both_tables_and_all_columns(run_here, tmp_path, tables):
     columns = ("--nodes", "nodes.csv", "--edges", "edges.csv", "--label", "kind")
-    run_here("fit", *columns, "--model", "fast", "--epochs", 1, "--out", "run")
+    run_here("fit", *columns, "--model", "fast", "--set", "train.epochs=1", "--out", "run")
     assert "need both tables" in run_here("predict", "run", "--nodes", "new.csv", code=2).stderr
     pa.csv.write_csv(pa.table({"id": ["x1", "x2"], "age": [1, 0]}), tmp_path / "new.csv")
     error = run_here("predict", "run", "--nodes", "new.csv", "--edges", "links.csv", code=2).stderr
@@ -184,52 +205,66 @@ def test_new_tables_come_in_pairs_and_with_their_columns(run_here, tmp_path, tab
     assert "'size'" in error
 
 
-def test_a_run_that_fails_leaves_the_one_before_as_it_was(run_here, tmp_path, tables):
+def test_a_failed_run_leaves_the_previous_one_unchanged(run_here, tmp_path, tables):
     columns = ("--nodes", "nodes.csv", "--edges", "edges.csv", "--label", "kind")
-    run_here("fit", *columns, "--model", "fast", "--epochs", 1, "--no-compare", "--out", "run")
+    run_here("fit", *columns, "--model", "fast", "--set", "train.epochs=1", "--no-compare", "--out", "run")
     run_here("predict", "run", "--out", "before.csv")
     lines = (tmp_path / "edges.csv").read_text().splitlines()
     (tmp_path / "edges.csv").write_text("\n".join(lines[:-1]) + "\n")
-    run_here("fit", *columns, "--model", "fast", "--epochs", 1, "--hidden", "-3", "--out", "run", code=2)
+    run_here(
+        "fit",
+        *columns,
+        "--model",
+        "fast",
+        "--set",
+        "train.epochs=1",
+        "--set",
+        "model.hidden=-3",
+        "--out",
+        "run",
+        code=2,
+    )
     run_here("predict", "run", "--out", "after.csv")
     assert (tmp_path / "after.csv").read_bytes() == (tmp_path / "before.csv").read_bytes()
 
 
-def test_ctrl_c_says_how_to_go_on(run_here, monkeypatch):
+def test_ctrl_c_says_how_to_continue(run_here, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gpatcher.runs.run.run_splits", stop)
-    assert run_here("fit", SOURCE, code=130).stderr == "stopped: the same command with --resume goes on\n"
+    monkeypatch.setattr("gpatcher.runs.fit.fit_splits", stop)
+    assert run_here("fit", SOURCE, code=130).stderr == "stopped: the same command with --resume continues\n"
 
 
-def test_what_is_odd_about_a_well_known_split_is_no_news(run_here, data_root, monkeypatch):
+def test_no_warnings_about_a_published_split(run_here, data_root, monkeypatch):
     monkeypatch.setenv("GPATCHER_DATA", str(data_root))
     # split 0 of Texas has a class without training nodes
-    done = run_here("fit", "texas", "--extractor", "auto", "--epochs", 2, "--no-compare", "--out", "run")
+    done = run_here("fit", "texas", "--extractor", "auto", "--set", "train.epochs=2", "--no-compare", "--out", "run")
     assert done.stderr == ""
 
 
 def test_auto_from_the_command_line(run_here, tmp_path):
-    run_here("fit", SOURCE, "--extractor", "auto", "--epochs", 3, "--patch-size", 4, "--out", "run")
+    run_here("fit", SOURCE, "--extractor", "auto", "--set", "train.epochs=3", "--set", "patches.size=4", "--out", "run")
     [record] = records(tmp_path / "run")
-    assert record["extractor"] == min(record["compared"], key=record["compared"].get)
+    assert record["extractors"] == [min(record["compared"], key=record["compared"].get)]
     assert "200 rows" in run_here("predict", "run", "--out", "p.csv").stdout
 
 
 def test_polynomial_needs_no_eigenvectors_where_they_do_not_fit(run_here, tmp_path):
-    options = ("--extractor", "polynomial", "--memory", "0.00001", "--epochs", 3, "--patch-size", 4)
+    options = ("--extractor", "polynomial", "--memory", "0.00001", "--set", "train.epochs=3", "--set", "patches.size=4")
     run_here("fit", SOURCE, *options, "--out", "run")
     [record] = records(tmp_path / "run")
-    assert (record["extractor"], record["exact"]) == ("polynomial", False)
+    assert record["extractors"] == ["polynomial"]
+    [extractor] = json.loads((tmp_path / "run" / "model.json").read_text())["extractors"]
+    assert extractor["exact"] is False
 
 
 def test_the_papers_preset_runs(run_here, tmp_path):
-    run_here("fit", SOURCE, "--preset", "paper", "--epochs", 3, "--out", "run")
-    config = records(tmp_path / "run")[0]["config"]
-    assert config["paths"] == ["mixer"]
-    assert (config["patch_size"], config["skip"], config["head_layers"]) == (32, False, 2)
-    assert config["epochs"] == 3
+    run_here("fit", SOURCE, "--preset", "paper", "--set", "train.epochs=3", "--out", "run")
+    settings = records(tmp_path / "run")[0]["settings"]
+    assert settings["model"]["readout"] == ["mixer"]
+    assert (settings["patches"]["size"], settings["model"]["skip"], settings["model"]["head_layers"]) == (32, False, 2)
+    assert settings["train"]["epochs"] == 3
 
 
 @pytest.mark.parametrize(
@@ -241,19 +276,24 @@ def test_the_papers_preset_runs(run_here, tmp_path):
         (("fit",), ["give a source"]),
         (("fit", SOURCE, "--splits", "12"), ["12"]),
         (("fit", SOURCE, "--splits", "x"), ["'x'"]),
-        (("fit", SOURCE, "--patch-size", "0"), ["0"]),
-        (("fit", SOURCE, "--lr", "0"), ["lr", "0"]),
-        (("fit", SOURCE, "--lr", "1e30"), ["not finite", "lr"]),
-        (("fit", SOURCE, "--weight-decay", "-1"), ["weight_decay", "-1"]),
-        (("fit", SOURCE, "--epochs", "0"), ["epochs", "0"]),
+        (("fit", SOURCE, "--set", "patches.size=0"), ["0"]),
+        (("fit", SOURCE, "--set", "train.lr=0"), ["lr", "0"]),
+        (("fit", SOURCE, "--set", "train.lr=1e30"), ["not finite", "lr"]),
+        (("fit", SOURCE, "--set", "train.weight_decay=-1"), ["weight_decay", "-1"]),
+        (("fit", SOURCE, "--set", "train.epochs=0"), ["epochs", "0"]),
         (("fit", SOURCE, "--device", "nonsense"), ["nonsense"]),
-        (("fit", SOURCE, "--dropout", "1.5"), ["dropout", "1.5"]),
+        (("fit", SOURCE, "--set", "model.dropout=1.5"), ["dropout", "1.5"]),
         (("fit", SOURCE, "--memory", "0.00001"), ["--memory", "--extractor ppr"]),
+        (("fit", SOURCE, "--set", "train.lr=fast"), ["train.lr", "number", "'fast'"]),
+        (("fit", SOURCE, "--set", "train.epoch=5"), ["train.epoch", "did you mean train.epochs"]),
+        (("fit", SOURCE, "--set", "patches.sigma2=1"), ["patches.sigma2", "sigma"]),
+        (("fit", SOURCE, "--set", "epochs=5"), ["'epochs'", "section.name"]),
+        (("fit", SOURCE, "--set", "train.lr"), ["NAME=VALUE", "'train.lr'"]),
         (("fit", SOURCE, "--on-rare-class", "keep"), ["--on-rare-class", "own splits"]),
         (("fit", SOURCE, "--weight", "w"), ["--weight", "leave them out"]),
-        (("fit", SOURCE, "--out", "/dev/null/run"), ["/dev/null", "choose another place"]),
+        (("fit", SOURCE, "--out", "/dev/null/run"), ["/dev/null", "choose another folder"]),
         (("predict", "nowhere"), ["nowhere", "no saved model"]),
-        (("predict", "nowhere", "--nodes", "n", "--edges", "e", "--patches", "p"), ["--patches", "new nodes"]),
+        (("predict", "nowhere", "--nodes", "n", "--edges", "e", "--patches", "p"), ["--patches", "unseen nodes"]),
     ],
     ids=lambda v: "-".join(v[-2:]) if isinstance(v, tuple) else "",
 )
@@ -267,28 +307,30 @@ def test_a_mistake_gets_one_line(run_here, arguments, words):
 
 def test_a_mistake_of_the_installed_command(run):
     error = run("fit", SOURCE, "--extractor", "nonsense", code=2).stderr
-    assert error.startswith("error: there is no extractor 'nonsense'")
+    assert error.startswith("error: unknown extractor 'nonsense'")
     assert error.count("\n") == 1
 
 
 def test_fast_is_the_extractor_ppr(run_here, tmp_path):
     for name, arguments in (("a", ("--model", "fast")), ("b", ("--extractor", "ppr"))):
-        run_here("fit", SOURCE, *arguments, "--preset", "default", "--epochs", 4, "--out", name)
+        run_here("fit", SOURCE, *arguments, "--preset", "default", "--set", "train.epochs=4", "--out", name)
     one, two = records(tmp_path / "a")[0], records(tmp_path / "b")[0]
-    assert one["config"] == two["config"]
+    assert one["settings"] == two["settings"]
     assert one["test_accuracy"] == two["test_accuracy"]
 
 
-def test_what_is_finished_is_not_run_again(run_here, tmp_path):
+def test_finished_runs_are_not_repeated(run_here, tmp_path):
     for splits in ("0", "0,1"):
-        run_here("fit", SOURCE, "--model", "fast", "--epochs", 3, "--splits", splits, "--resume", "--out", "run")
+        run_here(
+            "fit", SOURCE, "--model", "fast", "--set", "train.epochs=3", "--splits", splits, "--resume", "--out", "run"
+        )
     assert [r["seed"] for r in records(tmp_path / "run")] == [0, 1]
 
 
 def test_real_data(run_here, tmp_path, data_root):
-    run_here("fit", "texas", "--epochs", 5, "--splits", "3", "--out", "run", "--root", data_root)
+    run_here("fit", "texas", "--set", "train.epochs=5", "--splits", "3", "--out", "run", "--root", data_root)
     [record] = records(tmp_path / "run")
-    assert (record["dataset"], record["split"], record["directed_input"]) == ("Texas", 3, True)
+    assert (record["dataset"], record["split"], record["directed"]) == ("Texas", 3, True)
     assert 0 < record["test_accuracy"] <= 1
     run_here("predict", "run", "--out", "p.csv", "--root", data_root)
     assert pa.csv.read_csv(tmp_path / "p.csv").num_rows == 183
