@@ -29,7 +29,7 @@ def test_eigenpairs_rebuild_the_matrix(self_loops):
     assert spectrum.values[-1] == pytest.approx(1.0)
 
 
-def test_ring_has_the_known_eigenvalues():
+def test_eigenvalues_of_a_ring():
     n = 12
     ring = np.arange(n)
     graph = Graph.from_edge_index([np.r_[ring, (ring + 1) % n], np.r_[(ring + 1) % n, ring]])
@@ -64,13 +64,13 @@ def test_measure_from_moments_comes_close_to_the_exact_one(bins, within):
     signal = np.random.default_rng(0).normal(size=600)
     exact = measure_exact(eigenpairs(graph), signal, bins)
     coarse, fine = (measure_from_moments(chebyshev_moments(graph, signal, k), bins) for k in (64, 1024))
-    gaps = [0.5 * np.abs(found.share - exact.share).sum() for found in (coarse, fine)]
+    gaps = [0.5 * np.abs(measure.share - exact.share).sum() for measure in (coarse, fine)]
     assert gaps[1] < gaps[0]
     assert gaps[1] < within
     assert fine.mean == pytest.approx(exact.mean)
-    for found in (exact, coarse, fine):
-        assert found.share.sum() == pytest.approx(1)
-        assert found.share.min() >= 0
+    for measure in (exact, coarse, fine):
+        assert measure.share.sum() == pytest.approx(1)
+        assert measure.share.min() >= 0
     assert exact.exact
     assert not fine.exact
 
@@ -78,10 +78,10 @@ def test_measure_from_moments_comes_close_to_the_exact_one(bins, within):
 def test_measure_of_an_eigenvector_is_one_peak():
     graph = random_graph(200, seed=5)
     spectrum = eigenpairs(graph)
-    at = 40
-    found = measure_from_moments(chebyshev_moments(graph, spectrum.vectors[:, at], 400), bins=20)
-    inside = np.searchsorted(found.edges, spectrum.values[at]) - 1
-    assert found.share[max(0, inside - 1) : inside + 2].sum() > 0.99
+    position = 40
+    measure = measure_from_moments(chebyshev_moments(graph, spectrum.vectors[:, position], 400), bins=20)
+    peak = np.searchsorted(measure.edges, spectrum.values[position]) - 1
+    assert measure.share[max(0, peak - 1) : peak + 2].sum() > 0.99
 
 
 def test_zero_signal_and_too_few_moments_are_refused():
@@ -96,6 +96,6 @@ def test_measure_of_real_labels(data_root):
     graph = load_dataset("Texas", data_root)
     signal = label_signal(graph)
     exact = measure_exact(eigenpairs(graph), signal, bins=10)
-    found = measure_from_moments(chebyshev_moments(graph, signal, 512), bins=10)
-    assert 0.5 * np.abs(found.share - exact.share).sum() < 0.02
-    assert found.mean == pytest.approx(exact.mean)
+    measure = measure_from_moments(chebyshev_moments(graph, signal, 512), bins=10)
+    assert 0.5 * np.abs(measure.share - exact.share).sum() < 0.02
+    assert measure.mean == pytest.approx(exact.mean)

@@ -27,8 +27,8 @@ def test_colouring_has_all_its_heterophily_at_the_lowest_frequency():
     assert heterophily(graph).node_heterophily == 1
     assert h_hat[-1] ** 2 == pytest.approx(60)
     assert spectrum.values[-1] == pytest.approx(1)
-    found = lemma1(spectrum.values, h_hat, np.full(60, 0.5))
-    assert found.zero_components == 59
+    result = lemma1(spectrum.values, h_hat, np.full(60, 0.5))
+    assert result.zero_components == 59
 
 
 components = arrays(np.float64, 12, elements=st.floats(1e-3, 20))
@@ -38,36 +38,36 @@ responses = arrays(np.float64, 12, elements=st.floats(1e-3, 2))
 @given(components, responses)
 @settings(max_examples=200, deadline=None)
 def test_the_direction_that_follows_always_holds(h_hat, g):
-    found = lemma1(np.linspace(-1, 1, 12), h_hat, g)
-    assert found.step_amgm  # weighted AM-GM is a theorem
-    assert found.follows_and_holds
+    result = lemma1(np.linspace(-1, 1, 12), h_hat, g)
+    assert result.step_amgm  # weighted AM-GM is a theorem
+    assert result.follows_and_holds
 
 
 @given(components, responses)
 @settings(max_examples=100, deadline=None)
 def test_both_sides_as_printed(h_hat, g):
-    found = lemma1(np.linspace(-1, 1, 12), h_hat, g)
-    below = 12 * (np.log((g * h_hat).sum()) - np.log(g.sum()))
-    assert found.left == pytest.approx(g.mean())
-    if abs(below) > 1e-6:
-        assert found.right == pytest.approx(np.log(h_hat).sum() / below, rel=1e-6)
-        assert found.holds_as_printed == (found.left >= found.right)
+    result = lemma1(np.linspace(-1, 1, 12), h_hat, g)
+    denominator = 12 * (np.log((g * h_hat).sum()) - np.log(g.sum()))
+    assert result.left == pytest.approx(g.mean())
+    if abs(denominator) > 1e-6:
+        assert result.right == pytest.approx(np.log(h_hat).sum() / denominator, rel=1e-6)
+        assert result.holds_as_printed == (result.left >= result.right)
 
 
 def test_lemma_holds_where_every_component_is_large_and_the_response_at_least_one():
-    found = lemma1(np.linspace(-1, 1, 5), np.array([2.0, 3, 4, 5, 6]), np.array([1.0, 1.2, 1.5, 1.8, 2.0]))
-    assert found.follows == ">="
-    assert found.holds_as_printed
-    assert "holds" in found.explain()
-    assert "from below" in found.explain()
+    result = lemma1(np.linspace(-1, 1, 5), np.array([2.0, 3, 4, 5, 6]), np.array([1.0, 1.2, 1.5, 1.8, 2.0]))
+    assert result.follows == ">="
+    assert result.holds_as_printed
+    assert "holds" in result.explain()
+    assert "from below" in result.explain()
 
 
 def test_lemma_says_nothing_where_the_weights_cannot_be_dropped():
     # components below one with a response above one: Σ (g - 1) log|Ĥ| < 0
-    found = lemma1(np.linspace(-1, 1, 3), np.array([0.1, 0.2, 0.3]), np.array([1.5, 1.5, 1.5]))
-    assert not found.step_weights
-    assert found.follows == "nothing"
-    assert "no bound in either direction" in found.explain()
+    result = lemma1(np.linspace(-1, 1, 3), np.array([0.1, 0.2, 0.3]), np.array([1.5, 1.5, 1.5]))
+    assert not result.step_weights
+    assert result.follows == "nothing"
+    assert "no bound in either direction" in result.explain()
 
 
 @pytest.mark.parametrize("name", ["Texas", "Cornell", "Wisconsin"])
@@ -77,15 +77,15 @@ def test_lemma_fails_as_printed_on_real_graphs(data_root, name):
     h_hat = spectral_heterophily(graph, spectrum)
     values = spectrum.values
     for g in (np.full(graph.n, 0.5), 0.5 / (1 - 0.5 * values), 1 / (1 + np.exp(-values))):
-        found = lemma1(values, h_hat, g)
-        assert 0.49 < found.left < 0.54
-        assert 1.6 < found.right < 2.3
-        assert found.log_am < 0
-        assert not found.holds_as_printed
-        assert found.follows == "<="
-        assert found.follows_and_holds
-        assert found.repeated_eigenvalues > 0
-        assert "fails" in found.explain()
+        result = lemma1(values, h_hat, g)
+        assert 0.49 < result.left < 0.54
+        assert 1.6 < result.right < 2.3
+        assert result.log_am < 0
+        assert not result.holds_as_printed
+        assert result.follows == "<="
+        assert result.follows_and_holds
+        assert result.repeated_eigenvalues > 0
+        assert "fails" in result.explain()
     if name == "Texas":
         assert np.abs(h_hat).max() > 10  # Ĥ is not bounded by 1, as the proof would need
 
@@ -104,20 +104,20 @@ def test_theorem_left_side_and_the_proved_step(seed, scale):
     spectrum = eigenpairs(graph)
     x = scale * rng.normal(size=(40, 2))
     g = rng.uniform(0.1, 1.0, 40)
-    found = theorem1(spectrum, spectral_heterophily(graph, spectrum), g, x, graph.y)
-    assert found.error == pytest.approx(_literal_error(spectrum, g, x, graph.y))
-    assert found.error <= found.taylor + 1e-12  # with the mended constant, so it must hold always
+    result = theorem1(spectrum, spectral_heterophily(graph, spectrum), g, x, graph.y)
+    assert result.error == pytest.approx(_literal_error(spectrum, g, x, graph.y))
+    assert result.error <= result.taylor + 1e-12  # true for every input with the corrected constant
 
 
-def test_the_papers_constant_fails_for_confident_wrong_predictions():
+def test_the_printed_constant_fails_for_confident_wrong_predictions():
     graph = csbm(phi=-0.6, n=40, features=2)
     spectrum = eigenpairs(graph)
     wrong = 50.0 * np.eye(2)[1 - graph.y]
-    found = theorem1(spectrum, spectral_heterophily(graph, spectrum), np.ones(40), wrong, graph.y)
-    papers = 2 * (1 / 4 + 217 / 2304 + 1 / (1 + np.e) ** 2)
-    assert found.error == pytest.approx(2)
-    assert found.error > found.taylor - C1 + papers
-    assert found.error <= found.taylor
+    result = theorem1(spectrum, spectral_heterophily(graph, spectrum), np.ones(40), wrong, graph.y)
+    printed = 2 * (1 / 4 + 217 / 2304 + 1 / (1 + np.e) ** 2)
+    assert result.error == pytest.approx(2)
+    assert result.error > result.taylor - C1 + printed
+    assert result.error <= result.taylor
 
 
 def test_theorem_sums_agree_only_without_clamping():
@@ -134,16 +134,16 @@ def test_theorem_as_printed_from_its_formula():
     spectrum = eigenpairs(graph)
     h_hat, g = spectral_heterophily(graph, spectrum), 0.5 / (1 - 0.5 * spectrum.values)
     x = np.random.default_rng(1).normal(size=(40, 2))
-    found = theorem1(spectrum, h_hat, g, x, graph.y)
+    result = theorem1(spectrum, h_hat, g, x, graph.y)
     delta = spectrum.transform(2.0 * graph.y - 1)
     eta = spectrum.transform(x[:, 1] - x[:, 0])
     m_g = (np.clip(eta, -1 / np.abs(g * delta), 1 / np.abs(g * delta)) * delta).min()
-    there = np.abs(h_hat) > 1e-9  # log|Ĥ| is not defined elsewhere
-    h, g = np.abs(h_hat[there]), g[there]
-    below = 2 * 40 * (np.log((g * h).sum()) - np.log(g.sum()))
-    assert found.m_g == pytest.approx(m_g)
-    assert found.printed == pytest.approx(C1 - m_g * np.log(h).sum() / below)
-    assert found.last_step_follows == (found.lemma.follows == (">=" if m_g >= 0 else "<="))
+    nonzero = np.abs(h_hat) > 1e-9  # where log|Ĥ| is defined
+    h, g = np.abs(h_hat[nonzero]), g[nonzero]
+    denominator = 2 * 40 * (np.log((g * h).sum()) - np.log(g.sum()))
+    assert result.m_g == pytest.approx(m_g)
+    assert result.printed == pytest.approx(C1 - m_g * np.log(h).sum() / denominator)
+    assert result.last_step_follows == (result.lemma.follows == (">=" if m_g >= 0 else "<="))
 
 
 def test_bad_input_is_named():

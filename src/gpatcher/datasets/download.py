@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpatcher.datasets.registry import NamedSet
+from gpatcher.datasets.registry import NamedSet, missing_files
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
@@ -31,7 +31,7 @@ def build(dataset: NamedSet, base: Path, stage: Path) -> tuple[Graph, list[str]]
         import torch_geometric.datasets  # noqa: F401  (outside the try: a broken installation is not a broken file)
     raw, copies = base / dataset.raw, stage / dataset.raw
     copies.mkdir(parents=True)
-    missing = [file for file in dataset.files if not (raw / file).is_file()]
+    missing = [path.name for path in missing_files(dataset.name, base)]
     try:
         for file in dataset.files:
             if file not in missing:

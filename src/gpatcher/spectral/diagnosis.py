@@ -1,16 +1,16 @@
-"""What somebody should know about a graph before choosing a model: `diagnose`."""
+"""Diagnosis of a graph: its measures, problems of the data, and which extractor to try."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from gpatcher.arrays import FloatArray, IntArray
-from gpatcher.errors import InputError, counted, some
+from gpatcher.arrays import Features, FloatArray, IntArray
+from gpatcher.errors import counted, some
 from gpatcher.graph.graph import Graph
 from gpatcher.kernels.csr import count_components
 from gpatcher.spectral.heterophily import Heterophily, heterophily, train_duplicates
@@ -23,17 +23,35 @@ from gpatcher.spectral.spectrum import (
 )
 from gpatcher.spectral.theory import Lemma1, lemma1
 
-EXACT_NODES = 3000  # up to here the eigendecomposition takes a few seconds; beyond it, moments
-DENSE_NODES = 20_000  # beyond this an n × n array of eigenvectors no longer fits a common machine
+EXACT_NODES = 3000  # the eigendecomposition takes seconds; larger graphs are measured by moments
+DENSE_NODES = 20_000  # beyond this the n × n eigenvectors do not fit the memory of a common machine
 _BINS = 40
 _MOMENTS = 128
-_HOMOPHILOUS = 0.4  # adjusted homophily from which neighbours can be said to agree
-_INFORMATIVE = 0.05  # label informativeness from which a neighbour's label is worth having
+_HOMOPHILOUS = 0.4  # adjusted homophily of a graph that counts as homophilous
+_INFORMATIVE = 0.05  # label informativeness from which neighbours' labels are useful
+_MANY_DUPLICATES = 0.05  # fraction of test nodes that duplicate a training node, from which it is reported
+_MEASURES = (
+    "node_heterophily",
+    "edge_homophily",
+    "class_insensitive_homophily",
+    "adjusted_homophily",
+    "label_informativeness",
+)
 
 
 @dataclass(frozen=True)
 class SpectralDiagnosis:
-    """Where the labels and the heterophily lie over the frequencies, and Lemma 1 for three filters."""
+    """Energy of the labels and of the node heterophily over the frequencies, and Lemma 1.
+
+    Parameters
+    ----------
+    labels : SpectralMeasure
+        Energy of the centred labels.
+    node_heterophily : SpectralMeasure or None
+        Energy of the vector H; None where H is zero.
+    lemma : dict of str to Lemma1
+        Lemma 1 for three fixed filters; empty where eigenvectors were not computed or H is zero.
+    """
 
     labels: SpectralMeasure
     node_heterophily: SpectralMeasure | None
@@ -42,9 +60,38 @@ class SpectralDiagnosis:
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """The findings about one graph; `to_dict` for machines, `gpatcher diagnose` for people.
+    """Measures of one graph, its problems and advice.
 
-    A measure that is not defined on this graph (no labels, no split, one class) is None.
+    A measure that is undefined on this graph (no labels, no split, one class) is None.
+
+    Parameters
+    ----------
+    name : str
+        Name of the graph.
+    nodes, edges, classes, features : int
+        Sizes; an undirected edge counts once.
+    labelled, isolated, components : int
+        Nodes with a label, nodes without neighbours, connected components.
+    directed : bool
+        Whether some edge has no reverse edge; all measures are those of the undirected graph.
+    duplicate_edges, self_loops : int
+        Number in the input.
+    mean_degree, max_degree : float, int
+        Degrees of the undirected graph.
+    node_heterophily, edge_homophily, class_insensitive_homophily, adjusted_homophily, label_informativeness : float
+        See `Heterophily`.
+    undefined_heterophily : int
+        Number of nodes left out of the node heterophily.
+    train_duplicates : float
+        Fraction of test nodes that duplicate a training node, see `train_duplicates`.
+    label_frequency : float
+        Mean eigenvalue of the label signal, in [-1, 1].
+    extractor : str
+        Extractor to try first.
+    problems, advice : list of str
+        One sentence each.
+    class_names, measures, degrees, spectral : tuple of str, Heterophily, ndarray of shape (n,), SpectralDiagnosis
+        Arrays behind the measures, for plots; `to_dict` leaves them out.
     """
 
     name: str
@@ -71,213 +118,213 @@ class Diagnosis:
     extractor: str
     problems: list[str]
     advice: list[str]
-    # what the page draws
     class_names: tuple[str, ...] = field(default=(), repr=False)
     measures: Heterophily | None = field(default=None, repr=False)
     degrees: IntArray | None = field(default=None, repr=False)
     spectral: SpectralDiagnosis | None = field(default=None, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the findings as plain numbers, strings and lists, ready for JSON."""
-        drawn = {"class_names", "measures", "degrees", "spectral"}
-        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in drawn}
+        """Return numbers, strings and lists for JSON."""
+        arrays = {"class_names", "measures", "degrees", "spectral"}
+        result = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in arrays}
         if self.spectral is not None:
-            plain["label_energy"] = _plain(self.spectral.labels)
+            result["label_energy"] = _to_dict(self.spectral.labels)
             if self.spectral.node_heterophily is not None:
-                plain["heterophily_energy"] = _plain(self.spectral.node_heterophily)
-            plain["lemma1"] = {
-                name: {"left": check.left, "right": _number(check.right), "log_am": _number(check.log_am)}
+                result["heterophily_energy"] = _to_dict(self.spectral.node_heterophily)
+            result["lemma1"] = {
+                name: {"left": check.left, "right": _finite(check.right), "log_am": _finite(check.log_am)}
                 | {"holds_as_printed": check.holds_as_printed, "follows": check.follows}
                 | {"zero_components": check.zero_components, "repeated_eigenvalues": check.repeated_eigenvalues}
                 for name, check in self.spectral.lemma.items()
             }
-        return plain
+        return result
 
 
 def diagnose(graph: Graph, *, spectral: bool = True) -> Diagnosis:
-    """Measure a graph: what is in it, how heterophilous it is, what is wrong with it, what to try.
+    """Measure a graph, list the problems of the data and recommend an extractor.
 
-    Without the spectral part the cost is O(n + m), plus a sort of n hashes for the twins. The spectral part is
-    exact up to `EXACT_NODES` nodes and from Chebyshev moments, O(m) each, beyond.
+    The cost is O(n + m), and a sort of n hashes for the duplicates. The spectral part is exact up to `EXACT_NODES`
+    nodes and uses Chebyshev moments, O(m) each, beyond.
+
+    Parameters
+    ----------
+    graph : Graph
+        Graph, with or without labels, features and splits.
+    spectral : bool
+        Whether to measure the energy of the labels over the frequencies.
 
     Examples
     --------
     >>> ring = Graph.from_edge_index([[0, 1, 2, 3, 1, 2, 3, 0], [1, 2, 3, 0, 0, 1, 2, 3]], y=[0, 1, 0, 1])
-    >>> found = diagnose(ring)
-    >>> found.node_heterophily, found.label_informativeness, round(found.label_frequency, 6)
+    >>> result = diagnose(ring)
+    >>> result.node_heterophily, result.label_informativeness, round(result.label_frequency, 6)
     (1.0, 1.0, -1.0)
     """
-    both = graph.undirected()
-    degrees = np.diff(both.indptr)
+    undirected = graph.undirected()
+    degrees = np.diff(undirected.indptr)
     labelled = 0 if graph.y is None else int((graph.y >= 0).sum())
-    known = heterophily(graph) if labelled else None
-    paired = known is not None and known.pairs.sum() > 0
-    twins = train_duplicates(graph) if labelled else None
-    isolated = int(graph.isolated.size)
-    return _advised(
-        Diagnosis(
-            name=graph.name,
-            nodes=graph.n,
-            edges=graph.m,
-            classes=graph.num_classes,
-            features=graph.num_features,
-            labelled=labelled,
-            isolated=isolated,
-            components=int(count_components(both.indptr, both.indices, np.arange(graph.n))),
-            directed=graph.is_directed,
-            duplicate_edges=graph.duplicate_edges,
-            self_loops=graph.self_loops,
-            mean_degree=float(degrees.mean()),
-            max_degree=int(degrees.max()),
-            node_heterophily=_number(known.node_heterophily) if known else None,
-            undefined_heterophily=known.undefined if known else None,
-            edge_homophily=_number(known.edge_homophily) if known else None,
-            class_insensitive_homophily=_number(known.class_insensitive_homophily) if known else None,
-            adjusted_homophily=_number(known.adjusted_homophily) if known else None,
-            label_informativeness=_number(known.label_informativeness) if known else None,
-            train_duplicates=twins,
-            label_frequency=_label_frequency(graph) if spectral and paired else None,
-            extractor="",
-            problems=_problems(graph, known, isolated, labelled, twins),
-            advice=[],
-            class_names=graph.classes,
-            measures=known,
-            degrees=degrees,
-            spectral=_spectral(graph, known) if spectral and known is not None and paired else None,
-        )
+    measures = heterophily(graph) if labelled else None
+    values = {name: None if measures is None else _finite(getattr(measures, name)) for name in _MEASURES}
+    duplicates = train_duplicates(graph) if labelled else None
+    energy = _spectral(graph, measures) if spectral and measures is not None else None
+    frequency = None if energy is None else energy.labels.mean
+    extractor, advice = _advice(
+        graph.n, values["adjusted_homophily"], values["label_informativeness"], frequency, duplicates
+    )
+    return Diagnosis(
+        name=graph.name,
+        nodes=graph.n,
+        edges=graph.m,
+        classes=graph.num_classes,
+        features=graph.num_features,
+        labelled=labelled,
+        isolated=int(graph.isolated.size),
+        components=int(count_components(undirected.indptr, undirected.indices, np.arange(graph.n))),
+        directed=graph.is_directed,
+        duplicate_edges=graph.duplicate_edges,
+        self_loops=graph.self_loops,
+        mean_degree=float(degrees.mean()),
+        max_degree=int(degrees.max()),
+        **values,
+        undefined_heterophily=None if measures is None else measures.undefined,
+        train_duplicates=duplicates,
+        label_frequency=frequency,
+        extractor=extractor,
+        problems=_problems(graph, measures, labelled, duplicates),
+        advice=advice,
+        class_names=graph.classes,
+        measures=measures,
+        degrees=degrees,
+        spectral=energy,
     )
 
 
 def label_signal(graph: Graph) -> FloatArray:
-    """Return the labels as a signal: one-hot rows less the share of each class, 0 where unknown; shape (n, C)."""
+    """Return the one-hot labels less the fraction of each class, 0 for unlabelled nodes; shape (n, C)."""
     y = graph.labels()
     signal = np.zeros((graph.n, graph.num_classes))
-    there = np.flatnonzero(y >= 0)
-    signal[there, y[there]] = 1.0
-    signal[there] -= signal[there].mean(axis=0)
+    labelled = np.flatnonzero(y >= 0)
+    signal[labelled, y[labelled]] = 1.0
+    signal[labelled] -= signal[labelled].mean(axis=0)
     return signal
 
 
-def _label_frequency(graph: Graph) -> float | None:
-    """Mean eigenvalue of the label signal: one product with Ã."""
-    try:
-        return measure_from_moments(chebyshev_moments(graph, label_signal(graph), count=2), bins=1).mean
-    except InputError:
-        return None  # a single class: the centred signal is zero
-
-
-def _spectral(graph: Graph, known: Heterophily) -> SpectralDiagnosis | None:
-    labels, h = label_signal(graph), np.nan_to_num(known.node)
-    if not labels.any():
+def _spectral(graph: Graph, measures: Heterophily) -> SpectralDiagnosis | None:
+    """Measure the energy of labels and heterophily; None without labelled edges or with a single class."""
+    labels, h = label_signal(graph), np.nan_to_num(measures.node)
+    if not measures.pairs.any() or not labels.any():
         return None
-    if graph.n > EXACT_NODES:
-        first = measure_from_moments(chebyshev_moments(graph, labels, _MOMENTS), _BINS)
-        second = measure_from_moments(chebyshev_moments(graph, h, _MOMENTS), _BINS) if h.any() else None
-        return SpectralDiagnosis(first, second, {})
-    spectrum = eigenpairs(graph)
-    values = spectrum.values
-    # three fixed filters between 0 and 1: constant, personalised PageRank with c = 0.5, a sigmoid
-    filters = {
-        "constant 1/2": np.full(graph.n, 0.5),
-        "PPR, c = 0.5": 0.5 / (1.0 - 0.5 * values),
-        "sigmoid": 1.0 / (1.0 + np.exp(-values)),
-    }
-    lemma = {name: lemma1(values, spectrum.transform(h), g) for name, g in filters.items()} if h.any() else {}
-    return SpectralDiagnosis(
-        measure_exact(spectrum, labels, _BINS), measure_exact(spectrum, h, _BINS) if h.any() else None, lemma
-    )
+    spectrum = eigenpairs(graph) if graph.n <= EXACT_NODES else None
+
+    def energy(signal: FloatArray) -> SpectralMeasure:
+        if spectrum is None:
+            return measure_from_moments(chebyshev_moments(graph, signal, _MOMENTS), _BINS)
+        return measure_exact(spectrum, signal, _BINS)
+
+    lemma = {}
+    if spectrum is not None and h.any():
+        values = spectrum.values
+        filters = {
+            "constant 1/2": np.full(graph.n, 0.5),
+            "PPR, c = 0.5": 0.5 / (1.0 - 0.5 * values),
+            "sigmoid": 1.0 / (1.0 + np.exp(-values)),
+        }
+        lemma = {name: lemma1(values, spectrum.transform(h), g) for name, g in filters.items()}
+    return SpectralDiagnosis(energy(labels), energy(h) if h.any() else None, lemma)
 
 
-def _problems(graph: Graph, known: Heterophily | None, isolated: int, labelled: int, twins: float | None) -> list[str]:
-    found = []
+def _problems(graph: Graph, measures: Heterophily | None, labelled: int, duplicates: float | None) -> list[str]:
+    problems = []
     if graph.is_directed:
-        found.append(
-            f"{graph.one_way_edges:,} of {graph.stored_edges:,} edges run one way only; "
-            "the measures here and the filters see them as running both ways"
+        problems.append(
+            f"{graph.one_way_edges:,} of {graph.stored_edges:,} edges have no reverse edge; the measures here and the "
+            "filters use the undirected graph"
         )
-    if isolated:
-        found.append(f"{counted(isolated, 'node has', 'nodes have')} no neighbour; only features can tell the class")
+    if graph.isolated.size:
+        nodes = counted(graph.isolated.size, "node has", "nodes have")
+        problems.append(f"{nodes} no neighbours; their class can be predicted from the features only")
     if graph.duplicate_edges:
-        found.append(f"{counted(graph.duplicate_edges, 'edge')} repeated another one, merged with it")
+        problems.append(f"{counted(graph.duplicate_edges, 'duplicate edge was', 'duplicate edges were')} merged")
     if graph.self_loops:
-        found.append(f"{counted(graph.self_loops, 'edge joins', 'edges join')} a node to itself")
+        problems.append(
+            f"{counted(graph.self_loops, 'self-loop')}, counted by the measures but not by the normalised adjacency"
+        )
     if not labelled:
-        found.append("no node has a label")
+        problems.append("no node has a label")
     elif labelled < graph.n:
-        found.append(f"{graph.n - labelled:,} of {graph.n:,} nodes have no label; the measures leave them out")
-    if known is not None:
-        small = [graph.classes[c] for c in np.flatnonzero(known.class_sizes < 3)]
+        problems.append(f"{graph.n - labelled:,} of {graph.n:,} nodes have no label; the measures leave them out")
+    if measures is not None:
+        small = [graph.classes[c] for c in np.flatnonzero(measures.class_sizes < 3)]
         if small:
-            found.append(
+            problems.append(
                 f"{len(small)} of {graph.num_classes} classes have fewer than 3 nodes, too few for train, validation "
                 f"and test: {some(small)}"
             )
-        largest = known.class_sizes.max() / max(1, known.class_sizes.sum())
-        if len(known.class_sizes) > 1 and largest > 0.7:
-            found.append(f"one class holds {largest:.0%} of the labels; accuracy alone will mislead")
-    if twins is not None and twins > 0.05:
-        found.append(
-            f"{twins:.1%} of the test nodes have a twin in train (same neighbours, same label): scores on this "
-            "split reward memory; prefer a filtered version of the data"
+        largest = measures.class_sizes.max() / max(1, measures.class_sizes.sum())
+        if len(measures.class_sizes) > 1 and largest > 0.7:
+            problems.append(f"one class has {largest:.0%} of the labels; accuracy alone is misleading")
+    if duplicates is not None and duplicates > _MANY_DUPLICATES:
+        problems.append(
+            f"{duplicates:.1%} of the test nodes duplicate a training node (same neighbours, same label): scores on "
+            "these splits reward memorisation; prefer a filtered version of the data"
         )
-    empty = _empty_rows(graph)
-    if empty:
-        found.append(f"{counted(empty, 'node has', 'nodes have')} no feature other than 0")
     if graph.x is None:
-        found.append("there are no features")
-    return found
+        problems.append("the nodes have no features")
+    elif zero := _zero_rows(graph.x):
+        problems.append(f"{counted(zero, 'node has', 'nodes have')} no feature other than 0")
+    return problems
 
 
-def _empty_rows(graph: Graph) -> int:
-    if graph.x is None:
-        return 0
-    if sp.issparse(graph.x):
-        return int((np.diff(graph.x.indptr) == 0).sum())
-    step = max(1, (1 << 24) // max(1, graph.num_features))
-    return sum(int((~graph.x[a : a + step].any(axis=1)).sum()) for a in range(0, graph.n, step))
+def _zero_rows(x: Features) -> int:
+    """Count the rows that are all zero, in blocks for memory-mapped features."""
+    if sp.issparse(x):
+        return int((np.diff(x.indptr) == 0).sum())
+    step = max(1, (1 << 24) // max(1, x.shape[1]))
+    return sum(int((~x[a : a + step].any(axis=1)).sum()) for a in range(0, len(x), step))
 
 
-def _advised(found: Diagnosis) -> Diagnosis:
-    """Fill in which extractor to try and why."""
-    large = found.nodes > DENSE_NODES
+def _advice(
+    n: int, adjusted: float | None, informativeness: float | None, frequency: float | None, duplicates: float | None
+) -> tuple[str, list[str]]:
+    """Return the extractor to try first, and the reasons."""
+    large = n > DENSE_NODES
     adaptive = "polynomial" if large else "heterophily-aware"
-    size = f"; with {found.nodes:,} nodes, eigenvectors are out of reach" if large else ""
-    adjusted, told = found.adjusted_homophily, found.label_informativeness
-    if adjusted is None or told is None:
+    size = f"; with {n:,} nodes, eigenvectors are too expensive" if large else ""
+    extractor = adaptive
+    if adjusted is None or informativeness is None:
         extractor = "ppr"
-        why = "Too few labelled edges to tell how neighbours relate: start with the ppr extractor, which needs none."
+        why = "Too few labelled edges to compare neighbours: start with the ppr extractor, which needs no labels."
     elif adjusted >= _HOMOPHILOUS:
         extractor = "ppr"
         why = (
-            f"Neighbours mostly agree (adjusted homophily {adjusted:.2f}): the ppr extractor (Fast-GPatcher) is "
-            "strong and quick."
+            f"Neighbours mostly have the same label (adjusted homophily {adjusted:.2f}): the ppr extractor "
+            "(Fast-GPatcher) is accurate and fast."
         )
-    elif told >= _INFORMATIVE:
-        extractor = adaptive
+    elif informativeness >= _INFORMATIVE:
         why = (
-            f"Neighbours disagree, but in a way that tells (adjusted homophily {adjusted:.2f}, label "
-            f"informativeness {told:.2f}): the {adaptive} extractor can learn which frequencies matter{size}."
+            f"Neighbours often have different labels, but these are informative (adjusted homophily {adjusted:.2f}, "
+            f"label informativeness {informativeness:.2f}): the {adaptive} extractor can learn which frequencies "
+            f"matter{size}."
         )
     else:
-        extractor = adaptive
         why = (
-            f"A neighbour's label says little here (label informativeness {told:.2f}): expect most from the features, "
-            f"compare with a plain MLP, and let the {adaptive} extractor find what the graph adds{size}."
+            f"The labels of neighbours carry little information (label informativeness {informativeness:.2f}): the "
+            f"features matter most. Compare with an MLP, and use the {adaptive} extractor to learn what the graph "
+            f"adds{size}."
         )
     advice = [why]
-    if found.label_frequency is not None:
-        at = found.label_frequency
-        side = "low" if at > 0.25 else "high" if at < -0.25 else "both low and high"
-        advice.append(f"The labels live in {side} frequencies (mean eigenvalue {at:+.2f} in [-1, 1]).")
-    if found.train_duplicates is not None and found.train_duplicates > 0.05:
-        advice.append("Do not compare models on these splits alone: twins leak from train into test.")
-    return replace(found, extractor=extractor, advice=advice)
+    if frequency is not None:
+        side = "low" if frequency > 0.25 else "high" if frequency < -0.25 else "both low and high"
+        advice.append(f"The energy of the labels lies at {side} frequencies (mean eigenvalue {frequency:+.2f}).")
+    if duplicates is not None and duplicates > _MANY_DUPLICATES:
+        advice.append("Do not compare models on these splits alone: labels leak from training nodes to duplicates.")
+    return extractor, advice
 
 
-def _number(value: float) -> float | None:
+def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _plain(measure: SpectralMeasure) -> dict[str, Any]:
+def _to_dict(measure: SpectralMeasure) -> dict[str, Any]:
     share = [round(float(v), 6) for v in measure.share]
     return {"mean": measure.mean, "exact": measure.exact, "bins": len(share), "share": share}

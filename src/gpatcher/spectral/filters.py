@@ -1,10 +1,10 @@
-"""Spectral filters g(λ): what makes a node relevant to another is R = U g(Λ) Uᵀ.
+"""Spectral filters g(λ): the score of one node for another is an entry of R = U g(Λ) Uᵀ.
 
-Every filter is a response ``g(λ)``. The learnable ones are linear in a few coefficients over fixed functions of λ,
+A learnable filter is linear in a few coefficients over fixed functions of λ,
 
     g(λ) = Σ_f φ_f(λ) · coefficient_f(w),
 
-so that the score of a pair of nodes is one small dot product per step, whatever the size of the graph.
+so the score of a pair of nodes is one short dot product per step, independent of the size of the graph.
 A constant added to g changes only the diagonal of R, the score of a node for itself.
 """
 
@@ -26,7 +26,7 @@ SIGMAS: dict[str, Callable[[Tensor], Tensor]] = {"none": lambda t: t, "tanh": to
 def chebyshev(values: Tensor, K: int) -> Tensor:
     """Return T_1(λ) … T_K(λ), shape (len(values), K).
 
-    They span the same functions as λ, λ², …, λ^K up to a constant, and stay of size 1 where powers vanish.
+    With a constant they span the same functions as λ, …, λ^K, but do not vanish inside the interval for large K.
     """
     theta = torch.arccos(values.clamp(-1.0, 1.0))
     return torch.cos(theta[:, None] * torch.arange(1, K + 1, dtype=values.dtype))
@@ -38,14 +38,14 @@ def ppr_response(values: Tensor, c: float) -> Tensor:
 
 
 def hats(values: Tensor, knots: Tensor) -> Tensor:
-    """Return the piecewise linear functions that are 1 at one knot and 0 at the others; (len(values), len(knots))."""
+    """Return the piecewise linear functions, 1 at one knot and 0 at the others; shape (len(values), len(knots))."""
     width = float(knots[1] - knots[0])
     return (1.0 - (values.clamp(-1.0, 1.0)[:, None] - knots.to(values)).abs() / width).clamp_min(0.0)
 
 
 def _check(K: int, c: float = 0.5, bands: int = 2) -> None:
     if not K >= 1 or int(K) != K:
-        raise InputError(f"K must be a whole number of at least 1, got {K}")
+        raise InputError(f"K must be an integer of at least 1, got {K}")
     if not 0 <= c < 1:
         raise InputError(f"c must lie in [0, 1), got {c}")
     if bands < 2:
@@ -53,7 +53,7 @@ def _check(K: int, c: float = 0.5, bands: int = 2) -> None:
 
 
 class LearnableFilter(nn.Module, ABC):
-    """A filter with weights: `basis` gives φ (eigenvalues, F) and `coefficients` the F numbers over it."""
+    """A filter with weights: fixed functions φ (`basis`) times learned `coefficients`."""
 
     @abstractmethod
     def basis(self, values: Tensor) -> Tensor:
@@ -73,40 +73,45 @@ class Adaptive(LearnableFilter):
 
     .. math:: g(\lambda_i) = \sum_{k=1}^K \sigma(w_{ki}\, T_k(\lambda_i))
 
-    NOTE[DIFF] the weights stand at ``bands`` knots over [-1, 1], not at every eigenvalue: K × bands weights. The K
-    weights of one eigenvalue only ever act through their sum, so K × n weights are a free value of g at each
-    eigenvalue; knots that resolve the spectrum lose little and learn it more smoothly. Between knots the *ratio* of g
-    to its start is linear, so that the start is exact: a kink in g would give distant nodes spurious scores.
+    NOTE[DIFF] the weights are at ``bands`` knots over [-1, 1], not at every eigenvalue: K × bands weights. The K
+    weights of one eigenvalue act only through their sum, so K × n weights amount to a free value of g at each
+    eigenvalue; knots that resolve the spectrum lose little and give a smoother g. Between knots the *ratio* of g to
+    its initial value is linear, so that the initial filter is exact: a kink in g would give distant nodes spurious
+    scores.
     NOTE[DIFF] T_k in place of λ^k: the same span, well conditioned for K up to 200.
 
     Parameters
     ----------
-    K : number of powers
-    bands : number of knots
-    c : the filter starts as personalised PageRank with this c
-    sigma : activation inside the sum, a name of `SIGMAS`; Eq. 4 has one, Eq. 5 and 6 have none
+    K : int
+        Number of powers.
+    bands : int
+        Number of knots, at least 2.
+    c : float
+        Damping factor of the initial filter, personalised PageRank, in [0, 1).
+    sigma : {"none", "tanh", "relu"}
+        Activation inside the sum; Eq. 4 has one, Eq. 5 and 6 have none.
     """
 
     def __init__(self, K: int = 10, bands: int = 32, c: float = 0.5, sigma: str = "none") -> None:
         super().__init__()
         _check(K, c, bands)
         if sigma not in SIGMAS:
-            raise InputError(f"there is no sigma {sigma!r}; there are {', '.join(SIGMAS)}")
+            raise InputError(f"sigma must be one of {', '.join(SIGMAS)}, got {sigma!r}")
         self.sigma = SIGMAS[sigma]
         self.register_buffer("knots", torch.linspace(-1.0, 1.0, bands))
         self.register_buffer("powers", chebyshev(self.knots, K).T.contiguous())  # (K, bands)
         self.c = c
-        # the smallest weights whose sum over the powers is the start at each knot
-        share = self.powers / self.powers.square().sum(0, keepdim=True)
-        self.weight = nn.Parameter(share * ppr_response(self.knots, c))
+        # the weights of least norm whose sum over the powers is the initial response at each knot
+        least_norm = self.powers / self.powers.square().sum(0, keepdim=True)
+        self.weight = nn.Parameter(least_norm * ppr_response(self.knots, c))
 
     knots: Tensor
     powers: Tensor
 
     def basis(self, values: Tensor) -> Tensor:
-        """Return the hat functions of the knots, bent so that the start is met between them too."""
-        bend = ppr_response(values, self.c)[:, None] / ppr_response(self.knots.to(values), self.c)
-        return hats(values, self.knots) * bend
+        """Return the hat functions of the knots, scaled so that the initial filter is exact between knots too."""
+        ratio = ppr_response(values, self.c)[:, None] / ppr_response(self.knots.to(values), self.c)
+        return hats(values, self.knots) * ratio
 
     def coefficients(self) -> Tensor:
         """Return g at the knots."""
@@ -117,6 +122,13 @@ class Polynomial(LearnableFilter):
     r"""One weight per power, the same for all eigenvalues: needs no eigenvectors.
 
     .. math:: g(\lambda) = \sum_{k=1}^K w_k\, T_k(\lambda)
+
+    Parameters
+    ----------
+    K : int
+        Number of powers.
+    c : float
+        Damping factor of the initial filter, personalised PageRank, in [0, 1).
     """
 
     def __init__(self, K: int = 10, c: float = 0.5) -> None:
@@ -125,8 +137,8 @@ class Polynomial(LearnableFilter):
         # the Chebyshev series of personalised PageRank, without its constant term
         root = np.sqrt(1.0 - c * c)
         ratio = (1.0 - root) / c if c > 0 else 0.0
-        start = 2.0 * (1.0 - c) / root * ratio ** np.arange(1, K + 1)
-        self.weight = nn.Parameter(torch.tensor(start, dtype=torch.float32))
+        weight = 2.0 * (1.0 - c) / root * ratio ** np.arange(1, K + 1)
+        self.weight = nn.Parameter(torch.tensor(weight, dtype=torch.float32))
 
     def basis(self, values: Tensor) -> Tensor:
         """Return T_1 … T_K."""
@@ -142,7 +154,12 @@ class Shared(LearnableFilter):
 
     .. math:: g(\lambda_i) = w_{1i} \sum_{k=1}^K \lambda_i^k
 
-    NOTE[DIFF] as in `Adaptive`, the weights stand at knots; the sum is divided by K, which changes no ranking.
+    NOTE[DIFF] as in `Adaptive`, the weights are at knots; the sum is divided by K, which changes no ranking.
+
+    Parameters
+    ----------
+    K, bands : int
+        Number of powers and of knots.
     """
 
     def __init__(self, K: int = 10, bands: int = 32) -> None:
@@ -165,12 +182,17 @@ class Shared(LearnableFilter):
 
 
 class Heat:
-    r"""The heat filter, fixed.
+    r"""The fixed heat filter.
 
     .. math:: g(\lambda) = \sum_{t=1}^K e^{-t\lambda}
 
-    Scaled by its largest value over the spectrum [-1, 1], which changes no ranking and keeps K = 200 finite.
-    With the eigenvalues of Ã, as printed, it favours *high* frequencies.
+    Divided by its maximum over [-1, 1], which changes no ranking and keeps K = 200 finite. With the eigenvalues of Ã,
+    as printed, it favours *high* frequencies.
+
+    Parameters
+    ----------
+    K : int
+        Number of terms.
     """
 
     def __init__(self, K: int = 10) -> None:
@@ -185,11 +207,18 @@ class Heat:
 
 
 class Bandpass:
-    r"""The bandpass filter, fixed: K rectangular windows side by side on [low, high].
+    r"""The fixed bandpass filter: K adjacent rectangular windows on [low, high].
 
     .. math:: g(\lambda) = \sum_{k=1}^K 1[l + (k-1)w \le \lambda < l + kw], \quad w = (h - l) / K
 
     The last window includes its upper end. The windows tile the band, so g is 1 within it and 0 elsewhere.
+
+    Parameters
+    ----------
+    K : int
+        Number of windows.
+    low, high : float
+        Band [l, h], within [-1, 1].
     """
 
     def __init__(self, K: int = 10, low: float = 0.0, high: float = 1.0) -> None:
@@ -201,15 +230,15 @@ class Bandpass:
     def __call__(self, values: Tensor) -> Tensor:
         """Return g(λ), shape (len(values),)."""
         edges = torch.linspace(self.low, self.high, self.K + 1, dtype=values.dtype)
-        # eigenvalues carry rounding of about 1e-6: one that should lie on a border must not fall beside it
-        at = (values.clamp(-1.0, 1.0) * 1e5).round()[:, None] / 1e5
+        # eigenvalues have rounding errors of about 1e-6: one that lies on an edge must not fall beside it
+        rounded = (values.clamp(-1.0, 1.0) * 1e5).round()[:, None] / 1e5
         edges = (edges * 1e5).round() / 1e5
-        inside = (at >= edges[:-1]) & (at < edges[1:])
-        inside[:, -1] |= at[:, 0] == edges[-1]
+        inside = (rounded >= edges[:-1]) & (rounded < edges[1:])
+        inside[:, -1] |= rounded[:, 0] == edges[-1]
         return inside.sum(1).to(values.dtype)
 
 
-def response(kind: LearnableFilter | Heat | Bandpass, values: FloatArray) -> FloatArray:
+def response(filter: LearnableFilter | Heat | Bandpass, values: FloatArray) -> FloatArray:
     """Return g(λ) of any filter as an array."""
     with torch.no_grad():
-        return kind(torch.as_tensor(values)).numpy()
+        return filter(torch.as_tensor(values)).numpy()

@@ -1,7 +1,7 @@
-"""How far neighbours disagree: every measure from one pass over the edges of the undirected graph.
+"""Measures of heterophily and homophily, from one pass over the edges of the undirected graph.
 
-Only edges between two labelled nodes count. A self-loop of the input makes a node its own neighbour,
-as Definition 1 of the paper has it.
+Only edges between two labelled nodes count. A self-loop of the input makes a node its own neighbour, as in
+Definition 1 of the paper.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from gpatcher.kernels.labels import class_pairs, label_agreement, neighbourhood_
 
 @dataclass(frozen=True, eq=False)
 class Heterophily:
-    """What the labels say about the edges.
+    """Heterophily of each node, and measures of the whole graph; a measure that is undefined is NaN.
 
     Parameters
     ----------
-    node : H_i of Definition 1, shape (n,); NaN for a node without label or without labelled neighbour
-    pairs : number of stored edges from class a to class b, shape (C, C), symmetric
-    class_sizes : labelled nodes of each class, shape (C,)
+    node : ndarray of shape (n,)
+        H_i of Definition 1; NaN for a node without label or without labelled neighbour.
+    pairs : ndarray of int, shape (C, C)
+        Number of stored edges from class a to class b, symmetric.
+    class_sizes : ndarray of int, shape (C,)
+        Number of labelled nodes in each class.
     """
 
     node: FloatArray
@@ -32,7 +35,7 @@ class Heterophily:
 
     @property
     def undefined(self) -> int:
-        """Number of nodes whose H_i would be 0 / 0; they are left out of the mean."""
+        """Number of nodes whose H_i would be 0 / 0; the mean leaves them out."""
         return int(np.isnan(self.node).sum())
 
     @property
@@ -42,7 +45,7 @@ class Heterophily:
 
     @property
     def edge_homophily(self) -> float:
-        """Share of the edges that join two nodes of one class."""
+        """Fraction of the edges that join two nodes of the same class."""
         return _ratio(float(np.trace(self.pairs)), float(self.pairs.sum()))
 
     @property
@@ -51,13 +54,12 @@ class Heterophily:
 
         .. math:: \frac{1}{C-1} \sum_k \max\left(0,\; h_k - \frac{|C_k|}{n}\right)
 
-        with h_k the share of the edges at class k that stay in it.
+        with h_k the fraction of the edges of class k that stay in it.
         """
         if self.class_sizes.size < 2:
             return float("nan")
-        ends = self.pairs.sum(axis=1)
-        inside = np.divide(np.diag(self.pairs), ends, out=np.zeros(ends.size), where=ends > 0)
-        above = np.maximum(inside - self.class_sizes / self.class_sizes.sum(), 0.0)
+        within = np.nan_to_num(np.diag(self.compatibility))
+        above = np.maximum(within - self.class_sizes / self.class_sizes.sum(), 0.0)
         return float(above.sum() / (self.class_sizes.size - 1))
 
     @property
@@ -66,38 +68,44 @@ class Heterophily:
 
         .. math:: \frac{h_{edge} - \sum_k \bar p_k^2}{1 - \sum_k \bar p_k^2}
 
-        with p_k the share of edge ends at class k; 1 is full agreement, 0 is chance, negative is below it.
+        with p̄_k the fraction of edge endpoints in class k; 1 is full agreement, 0 is chance, negative is below it.
         """
-        chance = float((self._ends() ** 2).sum())
+        chance = float((self._endpoint_fractions() ** 2).sum())
         return _ratio(self.edge_homophily - chance, 1.0 - chance)
 
     @property
     def label_informativeness(self) -> float:
-        r"""Share of a label's entropy that the label of a neighbour takes away (Platonov et al., 2023).
+        r"""Fraction of the entropy of a label that the label of a neighbour removes (Platonov et al., 2023).
 
         .. math:: 2 - \frac{\sum_{ab} p_{ab} \log p_{ab}}{\sum_a \bar p_a \log \bar p_a}
 
-        0: neighbours tell nothing; 1: they tell all, be it by agreeing or by disagreeing in a fixed way.
+        0: the label of a neighbour carries no information; 1: it determines the label, by agreeing with it or by
+        differing from it in a fixed way.
         """
         total = float(self.pairs.sum())
         joint = _entropy(self.pairs.ravel() / total) if total else float("nan")
-        return 2.0 - _ratio(joint, _entropy(self._ends()))
+        return 2.0 - _ratio(joint, _entropy(self._endpoint_fractions()))
 
     @property
     def compatibility(self) -> FloatArray:
-        """Share of class a's edges that lead to class b, shape (C, C); a row of NaN where a has none."""
-        ends = self.pairs.sum(axis=1, keepdims=True)
-        return np.asarray(np.divide(self.pairs, ends, out=np.full(self.pairs.shape, np.nan), where=ends > 0))
+        """Fraction of the edges of class a that lead to class b, shape (C, C); NaN where a has no edges."""
+        totals = self.pairs.sum(axis=1, keepdims=True)
+        return np.asarray(np.divide(self.pairs, totals, out=np.full(self.pairs.shape, np.nan), where=totals > 0))
 
-    def _ends(self) -> FloatArray:
+    def _endpoint_fractions(self) -> FloatArray:
         total = int(self.pairs.sum())
         return np.asarray(self.pairs.sum(axis=1) / total if total else np.full(len(self.pairs), np.nan))
 
 
 def heterophily(graph: Graph) -> Heterophily:
-    r"""Measure how far neighbours disagree, in O(n + m).
+    r"""Measure how often neighbours have different labels, in O(n + m).
 
     .. math:: H_i = \frac{|\{v_j \in N(v_i) : y_j \neq y_i\}|}{|N(v_i)|}
+
+    Parameters
+    ----------
+    graph : Graph
+        Graph with labels, -1 where unknown; the direction of its edges is ignored.
 
     Examples
     --------
@@ -105,35 +113,40 @@ def heterophily(graph: Graph) -> Heterophily:
     >>> heterophily(path).node
     array([0. , 0.5, 1. ])
     """
-    y, both = graph.labels(), graph.undirected()
-    same, known = np.zeros(graph.n, np.int64), np.zeros(graph.n, np.int64)
-    label_agreement(both.indptr, both.indices, y, same, known)
-    node = np.divide(known - same, known, out=np.full(graph.n, np.nan), where=known > 0)
+    y, undirected = graph.labels(), graph.undirected()
+    same, labelled = np.zeros(graph.n, np.int64), np.zeros(graph.n, np.int64)
+    label_agreement(undirected.indptr, undirected.indices, y, same, labelled)
+    node = np.divide(labelled - same, labelled, out=np.full(graph.n, np.nan), where=labelled > 0)
     pairs = np.zeros((graph.num_classes, graph.num_classes), np.int64)
-    class_pairs(both.indptr, both.indices, y, pairs)
+    class_pairs(undirected.indptr, undirected.indices, y, pairs)
     return Heterophily(node, pairs, np.bincount(y[y >= 0], minlength=graph.num_classes))
 
 
 def train_duplicates(graph: Graph) -> float | None:
-    """Share of the test nodes that have a twin in train: the same neighbours and the same label.
+    """Return the fraction of test nodes that duplicate a training node, averaged over the splits.
 
-    The mean over the splits; None where the graph has no split with a test part. A node without
-    neighbours has no twin. Rows are compared by a 64-bit hash, so the cost is O(n log n + m).
+    A duplicate has the same neighbours and the same label, so the label of such a test node can be memorised. A node
+    without neighbours has no duplicates. Neighbourhoods are compared by 64-bit hashes, in O(m + n log n) per split.
+
+    Parameters
+    ----------
+    graph : Graph
+        Graph with labels and splits; the direction of its edges is ignored.
+
+    Returns
+    -------
+    float or None
+        None where no split has test nodes.
     """
     splits = [split for split in graph.splits if split.test.size]
     if not splits:
         return None
-    both = graph.undirected()
+    undirected = graph.undirected()
     hashes = np.empty(graph.n, np.uint64)
-    neighbourhood_hashes(both.indptr, both.indices, graph.labels(), hashes)
-    kinds, kind = np.unique(hashes, return_inverse=True)
-    connected = np.diff(both.indptr) > 0
-    shares = []
-    for split in splits:
-        seen = np.zeros(kinds.size, dtype=bool)
-        seen[kind[split.train]] = True
-        shares.append(float(np.mean(seen[kind[split.test]] & connected[split.test])))
-    return float(np.mean(shares))
+    neighbourhood_hashes(undirected.indptr, undirected.indices, graph.labels(), hashes)
+    connected = np.diff(undirected.indptr) > 0
+    fractions = [np.mean(np.isin(hashes[s.test], hashes[s.train]) & connected[s.test]) for s in splits]
+    return float(np.mean(fractions))
 
 
 def _ratio(a: float, b: float) -> float:
