@@ -1,5 +1,7 @@
 import gzip
 import string
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -13,7 +15,6 @@ from hypothesis import strategies as st
 
 from gpatcher.errors import InputError, InputWarning
 from gpatcher.graph.graph import Graph
-from gpatcher.tables import load as tables_module
 from gpatcher.tables import reader
 from gpatcher.tables.load import load_tables, read_tables
 
@@ -118,7 +119,7 @@ def test_edges_in_pieces_are_the_same_edges(write, monkeypatch):
     with pytest.warns(InputWarning):
         whole = read_tables(nodes, edges, weight="weight")
     for name, value in {"_WHOLE_BYTES": 0, "_BLOCK_BYTES": 200, "_PIECE_ROWS": 64}.items():
-        monkeypatch.setattr(tables_module, name, value)
+        monkeypatch.setattr(reader, name, value)
     assert len(list(reader.TableFile.open(edges).pieces(["source", "target"]))) > 3
     with pytest.warns(InputWarning):
         pieces = read_tables(nodes, edges, weight="weight")
@@ -535,6 +536,14 @@ def test_nothing_is_lost(content, directed, suffix):
     assert [graph.classes[c] if c >= 0 else None for c in graph.y] == labels
     assert graph.x[:, 0].tolist() == features
     assert set(alone.node_ids.tolist()) == {end for pair in pairs for end in pair}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_reading_needs_no_other_import(tmp_path, suffix):
+    edges, path = pa.table({"source": ["a"], "target": ["b"]}), tmp_path / f"edges{suffix}"
+    (pa.csv.write_csv if suffix == ".csv" else pa.parquet.write_table)(edges, path)
+    code = f"from gpatcher import read_tables; assert read_tables(None, {str(path)!r}).n == 2"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_million_rows(tmp_path):

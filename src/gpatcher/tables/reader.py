@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 
 from gpatcher.arrays import IntArray
 from gpatcher.errors import InputError, counted, some, warn_input

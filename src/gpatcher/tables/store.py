@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet
 
 from gpatcher.arrays import IntArray
 from gpatcher.errors import InputError, counted, warn_input

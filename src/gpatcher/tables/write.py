@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 
 from gpatcher.errors import InputError
 
