@@ -59,7 +59,7 @@ def test_store_takes_tables(tmp_path):
         (("patches", SOURCE, "--threads", "0"), "at least 1"),
         (("patches", "nowhere"), "folder with a stored graph"),
         (("store",), "give a source"),
-        (("store", SOURCE, "--out", "."), "is there already"),
+        (("store", SOURCE, "--out", "."), "exists already"),
     ],
 )
 def test_mistakes_end_with_one_line(tmp_path, arguments, words):
