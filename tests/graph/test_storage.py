@@ -218,7 +218,7 @@ def test_an_unknown_end_is_named(tmp_path):
 def test_a_folder_in_use_is_refused(tmp_path):
     (tmp_path / "file").write_text("mine")
     for call in (lambda: save_graph(full_graph(), tmp_path), lambda: save_graph(full_graph(), tmp_path / "file")):
-        with pytest.raises(InputError, match="is there already"):
+        with pytest.raises(InputError, match="exists already"):
             call()
     assert (tmp_path / "file").read_text() == "mine"
 
@@ -228,7 +228,7 @@ def test_a_damaged_file_is_named(tmp_path, name):
     save_graph(full_graph(), tmp_path / "g")
     path = tmp_path / "g" / f"{name}.npy"
     path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(InputError, match=f"{name}.npy is damaged.*store the graph anew"):
+    with pytest.raises(InputError, match=f"{name}.npy is damaged.*store the graph again"):
         open_graph(tmp_path / "g")
     np.save(path, np.arange(3.0))
     with pytest.raises(InputError, match=f"{name}.npy is damaged.*float64"):
