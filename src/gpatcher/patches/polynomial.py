@@ -41,20 +41,10 @@ _WIDE_EPS = 1e-4  # of the PageRank that finds the farther candidates
 
 @dataclass(frozen=True)
 class PolynomialFilter(LearnedFilter):
-    """Patches by the filter `Polynomial`: one weight per power, the same for all eigenvalues.
+    """Patches by the filter `Polynomial`: one weight per power; its other parameters are inherited.
 
     Parameters
     ----------
-    size : int
-        Patch size p, the node itself included.
-    K : int
-        Number of powers of the filter.
-    self_loops : bool
-        Whether every node gets a self-loop.
-    c : float
-        The filter starts as personalised PageRank with this damping factor.
-    candidates : int
-        Nodes that may enter a patch, as a multiple of ``size``; at least 64 in all.
     eps : float
         Residual per degree of the push that finds candidates where no eigenvectors are used.
     exact : bool, optional

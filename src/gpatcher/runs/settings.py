@@ -8,7 +8,9 @@ what ``gpatcher tune`` chose on validation data.
 from __future__ import annotations
 
 import copy
+import inspect
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from functools import cache
@@ -222,22 +224,10 @@ def _shown(value: Any) -> str:
 
 
 def parameter_docs(described: type[Any]) -> dict[str, str]:
-    """Return the description of each parameter from a numpydoc docstring."""
-    import inspect
-
+    """Return the description of each parameter from the numpydoc docstrings of a class and its bases."""
     docs: dict[str, str] = {}
-    names: list[str] = []
-    lines = iter(inspect.getdoc(described).splitlines())  # type: ignore[union-attr]
-    for line in lines:
-        if line == "Parameters":
-            next(lines)
-            break
-    for line in lines:
-        if line.startswith("    "):
-            for name in names:
-                docs[name] = f"{docs.get(name, '')} {line.strip()}".strip()
-        elif " : " in line:
-            names = [name.strip() for name in line.partition(" : ")[0].split(",")]
-        elif line.strip():
-            break
+    for base in reversed(described.__mro__):
+        _, _, section = inspect.cleandoc(base.__doc__ or "").partition("Parameters\n----------\n")
+        for entry in re.findall(r"^(\w[\w, ]*) : .*\n((?:    .*\n?)+)", section, re.MULTILINE):
+            docs |= {name.strip(): " ".join(entry[1].split()) for name in entry[0].split(",")}
     return docs

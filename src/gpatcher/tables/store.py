@@ -77,6 +77,9 @@ def _sorted_graph(table: TableSource, rows: NodeRows | None, options: TableOptio
     _warn_merged(name, counts, weighted)
     np.save(draft / "indptr.npy", indptr)
     y, classes = (None, ()) if rows is None else check_labels(rows.y, len(ids), rows.classes, name)
+    facts = {"self_loops": int(counts[1])}
+    if not options.directed:
+        facts["one_way_edges"] = 0  # to count them would read the whole file in random order
     graph = Graph(
         indptr=indptr,
         indices=map_array(draft / "indices.npy"),
@@ -86,14 +89,10 @@ def _sorted_graph(table: TableSource, rows: NodeRows | None, options: TableOptio
         name=name,
         duplicate_edges=int(counts[0]),
         node_ids=ids.to_numpy(zero_copy_only=False),
+        facts=facts,
     )
     if rows is not None and encoded is not None:
         _, graph = add_node_data(graph, rows, encoded)
-
-    graph.__dict__["self_loops"] = int(counts[1])
-    if not options.directed:
-        graph.__dict__["one_way_edges"] = 0  # to count them would read the whole file in random order
-
     return graph
 
 
