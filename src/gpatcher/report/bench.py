@@ -78,23 +78,7 @@ def write_bench(tables: Sequence[ResultTable], path: str | Path) -> Path:
     records = [r for table in tables for runs in table.runs.values() for r in runs.records]
     hours = sum(r["seconds"] for r in records) / 3600
     subtitle = f"{len(records):,} runs, {hours:.1f} hours of computation; {', '.join(table.name for table in tables)}"
-    return write_page(path, "GPatcher benchmark", subtitle, _fill_rows(parts))
-
-
-def _fill_rows(parts: Parts) -> Parts:
-    """Widen each figure that would be alone in a row of two."""
-    filled: Parts = []
-    column = 0
-    for part, following in zip(parts, [*parts[1:], None], strict=True):
-        if isinstance(part, Figure) and column == 0 and (following is None or _is_wide(following)):
-            part = replace(part, wide=True)
-        column = 0 if _is_wide(part) else 1 - column
-        filled.append(part)
-    return filled
-
-
-def _is_wide(part: Figure | Table | Notes) -> bool:
-    return isinstance(part, Table) or part.wide
+    return write_page(path, "GPatcher benchmark", subtitle, parts)
 
 
 # ---------------------------------------------------------------------------------------------------- tables
@@ -143,16 +127,14 @@ def _result_cell(table: ResultTable, row: str, dataset: str) -> Markup:
     if cell.low is not None and cell.high is not None:
         lines.append(_small(f"{100 * cell.low:.1f} to {100 * cell.high:.1f}"))
     if printed is not None:
-        lines.append(_small(paper) + Markup("&nbsp;") + _difference(100 * cell.mean - printed[0]))
+        lines.append(_small(Markup("{} {}").format(paper, _difference(100 * cell.mean - printed[0]))))
     return Markup('<div class="cell">{}</div>').format(_lines(*lines))
 
 
-def _difference(value: float, significant: bool = True, size: int = 11) -> Markup:
+def _difference(value: float, significant: bool = True) -> Markup:
     """Return a difference in blue if positive, in orange if negative."""
     colour = GREY if not significant or abs(value) < 0.05 else BLUE if value > 0 else _DARK_ORANGE
-    return Markup('<span class="difference" style="color:{};font-size:{}px">{}</span>').format(
-        colour, size, f"{value:+.1f}"
-    )
+    return Markup('<span class="difference" style="color:{}">{:+z.1f}</span>').format(colour, value)
 
 
 def _paired_table(table: ResultTable) -> Table | None:
@@ -168,7 +150,7 @@ def _paired_table(table: ResultTable) -> Table | None:
                 continue
             gap, p, _ = comparison
             text = "too few runs" if p is None else "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
-            cells.append(_lines(_difference(100 * gap, p is not None and p < 0.05, 14), _small(text)))
+            cells.append(_lines(_difference(100 * gap, p is not None and p < 0.05), _small(text)))
         rows.append([_name(row_title(row)), *cells])
     caption = "Mean difference in points over the runs that both models have; coloured if p < 0.05."
     return Table(f"GPatcher minus each model ({table.name})", caption, ("", *map(head, table.datasets)), rows)
@@ -219,7 +201,7 @@ def _statistics_parts(table: ResultTable) -> Parts:
             lines = [_number(measured[name], percent=name == "train_duplicates") if measured else _NOT_RUN]
             if printed is not None:
                 differs = measured and abs(measured[name] - printed) > 0.0051
-                note = _small(f"paper {_number(printed)}")
+                note = _small(f"paper {printed:,}")
                 lines.append(Markup('<span class="differs">{}</span>').format(note) if differs else note)
             cells.append(_lines(*lines))
         rows.append([_name(head(dataset)), *cells])
@@ -232,7 +214,7 @@ def _number(value: float | None, percent: bool = False) -> str:
         return "not defined"
     if percent:
         return f"{value:.1%}"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.3f}".rstrip("0").rstrip(".")
+    return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
 
 
 def _failures(tables: Sequence[ResultTable]) -> Parts:
@@ -279,7 +261,7 @@ def _rank_figure(table: ResultTable, ranks: Ranks | None) -> Figure | None:
         showlegend=False,
     )
     for i, group in enumerate(groups):
-        x = max(values) + 1.4 + 0.35 * i
+        x = max(values) + 1.9 + 0.35 * i
         plot.add_scatter(
             x=[x, x],
             y=[row_title(group[0]), row_title(group[-1])],
@@ -289,7 +271,7 @@ def _rank_figure(table: ResultTable, ranks: Ranks | None) -> Figure | None:
             showlegend=False,
         )
     plot.update_layout(height=480)
-    plot.update_xaxes(title="mean rank (1 is best)", range=[0.5, max(values) + 1.7 + 0.35 * len(groups)])
+    plot.update_xaxes(title="mean rank (1 is best)", range=[0.5, max(values) + 2.2 + 0.35 * len(groups)])
     plot.update_yaxes(autorange="reversed", automargin=True, type="category")
     p = "" if ranks.friedman_p is None else f" Friedman test that all models are equal: p = {ranks.friedman_p:.2g}."
     caption = (
@@ -344,11 +326,10 @@ def _grid_parts(table: ResultTable) -> Parts:
         plot.add_trace(heatmap, 1, i + 1)
     plot.update_layout(height=380)
     counts = "; ".join(
-        f"{dataset_title(d)}: "
-        + (f"{table.run_counts(d)} runs, splits {table.split_codes(d)}" if d in run else NOT_RUN)
+        f"{dataset_title(d)} " + (f"{table.run_counts(d)}, splits {table.split_codes(d)}" if d in run else NOT_RUN)
         for d in table.datasets
     )
-    caption = f"{table.experiment.about} Test results in %. {counts}."
+    caption = f"{table.experiment.about} Test results in %. Runs: {counts}."
     return [Figure(table.experiment.title, caption, plot, wide=True)]
 
 
@@ -375,7 +356,8 @@ def _dial_parts(table: ResultTable) -> Parts:
     caption = f"{table.experiment.about} Error bars: standard deviation, for GPatcher and Fast-GPatcher only."
     ranks = table.ranks()
     figure = _rank_figure(table, ranks)
-    parts: Parts = [Figure(table.experiment.title, caption, plot, wide=True), _result_table(table, ranks)]
+    results = replace(_result_table(table, ranks), title=f"Results ({table.name})", caption="Test accuracy in %.")
+    parts: Parts = [Figure(table.experiment.title, caption, plot, wide=True), results]
     return parts if figure is None else [*parts, figure]
 
 
