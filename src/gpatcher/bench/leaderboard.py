@@ -210,7 +210,7 @@ def read_bench(folder: Path) -> list[ResultTable]:
     if not tables:
         unknown = ", ".join({**grouped, **failures})
         raise InputError(
-            f"the records in {folder} are of unknown experiments: {unknown}; the known ones are "
+            f"the records in {folder} are of unknown experiments: {unknown}; this version has "
             f"{', '.join(experiment_names())}"
         )
     return tables

@@ -182,6 +182,6 @@ def _lemma(spectral: SpectralDiagnosis) -> Table:
     caption = (
         "The paper's lower bound on the mean response of a filter, evaluated for three filters. Left out: "
         f"{counted(first.zero_components, 'component')} of Ĥ equal to zero. Repeated eigenvalues: "
-        f"{first.repeated_eigenvalues}; there Ĥ depends on the choice of the eigenvectors."
+        f"{first.repeated_eigenvalues}; on these, Ĥ depends on the choice of the eigenvectors."
     )
     return Table("Lemma 1 on this graph", caption, ("filter", "mean g", "bound", "log AM", "holds", "in words"), rows)
