@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gpatcher.runs.models import settings
-
-from gpatcher.bench.leaderboard import Board, head, read_bench, standing
+from gpatcher.bench.leaderboard import ResultTable, head, rank_sentence, read_bench
 from gpatcher.bench.plan import TITLES, paper_figures, read_tuned
 from gpatcher.bench.statistics import rank, sum_up
 from gpatcher.errors import counted
 from gpatcher.report.text_tables import csv_text, latex, markdown
+from gpatcher.runs.models import settings
 from gpatcher.runs.records import read_records
 
 README = Path("README.md")
@@ -57,7 +56,7 @@ def shipped() -> str:
     return lines_of(["test accuracy, %", *map(head, DATASETS)], rows)
 
 
-def tuned(boards: Sequence[Board]) -> str:
+def tuned(boards: Sequence[ResultTable]) -> str:
     """Return the table of all models, on the data sets on which all were tuned alike."""
     trials: dict[str, Any] = {d: {m: e["trials"] for m, e in models.items()} for d, models in read_tuned().items()}
     columns = [(board, d) for board in boards for d in board.datasets if d in board.budgets]
@@ -78,7 +77,7 @@ def tuned(boards: Sequence[Board]) -> str:
         return table
     parts = {f"`{board.name}` alone": board.ranks(board.budgets) for board in boards}
     whole = {"All of these": ranked, "Against the eleven baselines alone": alone, **parts}
-    lines = [f"- {where}: {standing(found)}" for where, found in whole.items() if found is not None]
+    lines = [f"- {where}: {rank_sentence(found)}" for where, found in whole.items() if found is not None]
     return "\n".join([table, "", *lines])
 
 

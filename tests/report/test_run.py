@@ -83,7 +83,7 @@ def test_a_selected_node_shows_its_patch(open_page, path, graph, fitted):
     held_out = np.concatenate([fitted.split_.test, fitted.split_.val])
     assert 0 < len(texts) <= wrong
     assert len(texts) >= (fitted.predict(nodes=held_out) != np.array(graph.classes)[graph.y[held_out]]).sum()
-    assert all(", label " in t for t in texts)
+    assert all(" (label " in t for t in texts)
     page.fill("#explorer-search", "no such node")
     assert options.count() == 0
     assert errors == []
