@@ -6,33 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpatcher.bench.statistics import critical_difference, paired_p, rank, sum_up
-from gpatcher.errors import InputError
-
-
-def test_mean_deviation_and_interval():
-    rng = np.random.default_rng(3)
-    values = rng.normal(0.7, 0.05, 200)
-    cell = sum_up(values)
-    assert cell.count == 200
-    assert cell.mean == pytest.approx(values.mean())
-    assert cell.std == pytest.approx(values.std(ddof=1))
-    # for many runs the bootstrap agrees with the normal interval
-    half = 1.96 * values.std(ddof=1) / math.sqrt(200)
-    assert cell.low == pytest.approx(values.mean() - half, abs=0.1 * half)
-    assert cell.high == pytest.approx(values.mean() + half, abs=0.1 * half)
-    assert sum_up(values) == cell  # seeded
-
-
-def test_one_run_has_no_interval():
-    assert sum_up([0.5]).low is None
-    with pytest.raises(InputError, match="no runs"):
-        sum_up([])
-
-
-def test_equal_runs_have_an_interval_of_one_point():
-    cell = sum_up([0.25] * 4)
-    assert (cell.std, cell.low, cell.high) == (0, 0.25, 0.25)
+from gpatcher.bench.statistics import critical_difference, paired_p, rank
 
 
 def test_paired_test_without_correction_is_scipys():

@@ -13,18 +13,20 @@ from gpatcher.bench.plan import load_experiment
 from gpatcher.errors import InputError
 from gpatcher.report.bench import write_bench
 from gpatcher.report.text_tables import csv_text, latex, markdown
+from gpatcher.runs.records import RECORD_VERSION
 
 
-def record(preset, dataset, row, split, test, **more):
+def record(experiment, dataset, row, split, test, **more):
     made = {
-        "job": f"{preset} {dataset} {row} {split}",
-        "preset": preset,
+        "job": f"{experiment} {dataset} {row} {split}",
+        "version": RECORD_VERSION,
+        "experiment": experiment,
         "dataset": dataset,
         "row": row,
         "model": row,
         "split": split,
         "seed": split,
-        "tuned": None,
+        "trials": None,
         "error": None,
         "metric": "accuracy",
         "val": test,
@@ -36,8 +38,8 @@ def record(preset, dataset, row, split, test, **more):
         "split_sizes": [48, 32, 20],
         "node_heterophily": 0.5,
         "peak_rss_mb": 700.0,
-        "config_hash": "aaaa",
-        "config": {},
+        "settings_hash": "aaaa",
+        "settings": {},
         "versions": {"torch": "2.0"},
     }
     if row == "gpatcher":
@@ -70,7 +72,10 @@ def everything(tmp_path):
     """Some records of every experiment."""
     records = table1()
     records += [
-        record("dial", d, row, k, 0.8) for d in load_experiment("dial").datasets for row in BASE for k in (0, 1)
+        record("csbm_sweep", d, row, k, 0.8)
+        for d in load_experiment("csbm_sweep").datasets
+        for row in BASE
+        for k in (0, 1)
     ]
     records += [
         record("sensitivity", "texas", row, k, 0.8 + k / 50, model="gpatcher")
@@ -108,8 +113,8 @@ def test_page_in_a_browser(open_page, everything, tmp_path):
         "Mean frequency response against heterophily",
         "Learned filters (response)",
         "Run time of the patch mixer",
-        "The dial: from heterophily to homophily",
-        "Mean ranks (dial)",
+        "Contextual block models, from heterophily to homophily",
+        "Mean ranks (csbm_sweep)",
     ]
     for figure in page.locator("section.figure").all():
         marks = figure.locator(".scatterlayer path, .heatmaplayer image")
@@ -143,7 +148,7 @@ def test_the_summary_ranks_gpatcher():
     def results(base, **tuned):
         runs = {}
         for r in table1(base):
-            r["tuned"] = tuned.get(r["dataset"]) if (r["row"], r["dataset"]) != ("gcn", "cora") else None
+            r["trials"] = tuned.get(r["dataset"]) if (r["row"], r["dataset"]) != ("gcn", "cora") else None
             runs.setdefault((r["row"], r["dataset"]), []).append(r)
         return ResultTable("table1", load_experiment("table1"), {k: Runs(v, 0) for k, v in runs.items()}, [])
 
@@ -173,13 +178,13 @@ def test_paired_comparison_by_split(everything):
     assert compare(table, "gpatcher", "gat", "texas") is None
 
 
-def test_only_the_latest_configuration_is_shown(tmp_path):
+def test_only_the_latest_settings_are_shown(tmp_path):
     old = [record("table1", "texas", "gcn", k, 0.5) for k in range(3)]
-    new = [{**record("table1", "texas", "gcn", k, 0.6), "job": f"new {k}", "config_hash": "bbbb"} for k in range(2)]
+    new = [{**record("table1", "texas", "gcn", k, 0.6), "job": f"new {k}", "settings_hash": "bbbb"} for k in range(2)]
     [table] = read_bench(write(tmp_path, old + new))
     cell = table.cell("gcn", "texas")
     assert (cell.count, cell.mean) == (2, pytest.approx(0.6))
-    assert "Not shown: 3 runs with configurations that were replaced" in " ".join(verdict([table]))
+    assert "Not shown: 3 runs with settings that were replaced" in " ".join(verdict([table]))
 
 
 def test_a_job_that_failed_and_then_succeeded_counts_once(tmp_path):
@@ -201,12 +206,12 @@ def test_markdown_csv_and_latex(everything):
     assert "| runs | 5 |" in text
 
     rows = list(csv.DictReader(io.StringIO(csv_text(tables))))
-    [row] = [r for r in rows if (r["preset"], r["model"], r["dataset"]) == ("table1", "mlp", "texas")]
+    [row] = [r for r in rows if (r["experiment"], r["model"], r["dataset"]) == ("table1", "mlp", "texas")]
     assert (row["runs"], row["metric"], row["leaky"], row["paper_mean"]) == ("5", "accuracy", "False", "74.4")
     assert float(row["low"]) < float(row["mean"]) < float(row["high"])
     assert float(row["difference"]) == pytest.approx(float(row["mean"]) - 74.4, abs=1e-3)
     assert float(row["p_against_gpatcher"]) < 0.05
-    [row] = [r for r in rows if (r["preset"], r["model"], r["dataset"]) == ("table1", "mlp", "pubmed")]
+    [row] = [r for r in rows if (r["experiment"], r["model"], r["dataset"]) == ("table1", "mlp", "pubmed")]
     assert (row["runs"], row["mean"]) == ("0", "")
 
     tex = latex(tables)
@@ -219,7 +224,10 @@ def test_markdown_csv_and_latex(everything):
 
 def test_subfolders_and_records_without_a_job(tmp_path):
     write(tmp_path / "a", [record("table1", "texas", "gcn", 0, 0.6)])
-    write(tmp_path / "b", [{"dataset": "Texas", "model": "gpatcher", "config_hash": "x"}])
+    write(
+        tmp_path / "b",
+        [{"version": RECORD_VERSION, "experiment": "fit", "job": "x", "dataset": "Texas", "model": "gpatcher"}],
+    )
     [table] = read_bench(tmp_path)
     assert list(table.runs) == [("gcn", "texas")]
     with pytest.raises(InputError, match="no records of 'gpatcher bench'"):
@@ -229,7 +237,7 @@ def test_subfolders_and_records_without_a_job(tmp_path):
 
 
 def test_a_single_run_makes_a_page(tmp_path):
-    folder = write(tmp_path, [record("honest", "minesweeper", "gcn", 0, 0.9, metric="roc_auc")])
+    folder = write(tmp_path, [record("leak_free", "minesweeper", "gcn", 0, 0.9, metric="roc_auc")])
     text = write_bench(read_bench(folder), tmp_path / "p.html").read_text()
     assert "Minesweeper (AUC)" in text
     assert "too few cells" in text

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from gpatcher.bench.plan import Experiment, dataset_title, experiment_names, load_experiment, paper_figures, row_title
-from gpatcher.bench.statistics import Cell, Ranks, paired_p, rank, sum_up
+from gpatcher.bench.statistics import Ranks, paired_p, rank
 from gpatcher.datasets.registry import NAMED
 from gpatcher.errors import InputError, counted
-from gpatcher.runs.records import Record, read_records
+from gpatcher.runs.records import Record, Summary, read_records, summarise
 
 NOT_RUN = "not run"
 OURS = "gpatcher"
@@ -25,14 +25,14 @@ OWN_MODELS = (OURS, "fast")  # Fast-GPatcher is the same method with another ext
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """The runs of one row on one data set, all with the configuration that was recorded last.
+    """The runs of one row on one data set, all with the settings that were recorded last.
 
     Parameters
     ----------
     records : list of Record
         Their records, by split and seed.
     outdated : int
-        Number of runs with earlier configurations, which are not shown.
+        Number of runs with earlier settings, which are not shown.
     """
 
     records: list[Record]
@@ -44,9 +44,9 @@ class Runs:
         return {(r["split"], r["seed"]): r["test"] for r in self.records if r.get("test") is not None}
 
     @cached_property
-    def cell(self) -> Cell | None:
+    def summary(self) -> Summary | None:
         """Mean and spread of the test results; None if there are none."""
-        return sum_up(list(self.by_run.values())) if self.by_run else None
+        return summarise(list(self.by_run.values())) if self.by_run else None
 
     @property
     def splits(self) -> str:
@@ -98,12 +98,12 @@ class ResultTable:
     @property
     def is_table(self) -> bool:
         """Whether its cells are test results."""
-        return self.experiment.view in ("table", "dial", "grid")
+        return self.experiment.view in ("table", "sweep", "grid")
 
-    def cell(self, row: str, dataset: str) -> Cell | None:
+    def cell(self, row: str, dataset: str) -> Summary | None:
         """Return the result of a row on a data set; None if it was not run."""
         runs = self.runs.get((row, dataset))
-        return None if runs is None else runs.cell
+        return None if runs is None else runs.summary
 
     def best(self, dataset: str) -> float | None:
         """Return the largest mean on a data set; None if fewer than two rows were run."""
@@ -151,7 +151,7 @@ class ResultTable:
         """Tuning trials per model, for the data sets on which every model had the same number."""
         budgets: dict[str, int] = {}
         for dataset in self.datasets:
-            trials = {r["tuned"] for (_, d), runs in self.runs.items() if d == dataset for r in runs.records}
+            trials = {r["trials"] for (_, d), runs in self.runs.items() if d == dataset for r in runs.records}
             if len(trials) == 1 and None not in trials:
                 budgets[dataset] = trials.pop()
         return budgets
@@ -190,7 +190,7 @@ def read_bench(folder: Path) -> list[ResultTable]:
     latest: dict[str, Record] = {}
     for path in paths:
         for record in read_records(path):
-            if "job" in record:  # `gpatcher fit` writes records too, without a job
+            if record["experiment"] != "fit":
                 latest.pop(record["job"], None)
                 latest[record["job"]] = record
     if not latest:
@@ -199,13 +199,13 @@ def read_bench(folder: Path) -> list[ResultTable]:
     failures: dict[str, list[Record]] = defaultdict(list)
     for record in latest.values():
         if record["error"] is None:
-            grouped[record["preset"]][record["row"], record["dataset"]].append(record)
+            grouped[record["experiment"]][record["row"], record["dataset"]].append(record)
         else:
-            failures[record["preset"]].append(record)
+            failures[record["experiment"]].append(record)
     tables = []
     for name in experiment_names():
         if name in grouped or name in failures:
-            runs = {key: _last_configuration(records) for key, records in grouped[name].items()}
+            runs = {key: _last_settings(records) for key, records in grouped[name].items()}
             tables.append(ResultTable(name, load_experiment(name), runs, failures[name]))
     if not tables:
         unknown = ", ".join({**grouped, **failures})
@@ -216,9 +216,9 @@ def read_bench(folder: Path) -> list[ResultTable]:
     return tables
 
 
-def _last_configuration(records: list[Record]) -> Runs:
-    last = records[-1]["config_hash"]
-    kept = [r for r in records if r["config_hash"] == last]
+def _last_settings(records: list[Record]) -> Runs:
+    last = records[-1]["settings_hash"]
+    kept = [r for r in records if r["settings_hash"] == last]
     return Runs(sorted(kept, key=lambda r: (r["split"], r["seed"])), len(records) - len(kept))
 
 
@@ -265,7 +265,7 @@ def verdict(tables: Sequence[ResultTable]) -> list[str]:
         lines.append(f"Not run: {'; '.join(missing)}.")
     outdated = sum(runs.outdated for table in tables for runs in table.runs.values())
     if outdated:
-        lines.append(f"Not shown: {counted(outdated, 'run')} with configurations that were replaced later.")
+        lines.append(f"Not shown: {counted(outdated, 'run')} with settings that were replaced later.")
     failed = sum(len(table.failures) for table in tables)
     if failed:
         lines.append(f"Failed: {counted(failed, 'job')}, listed below.")
@@ -312,7 +312,7 @@ def rank_sentence(ranks: Ranks) -> str:
 
 def _tuning(table: ResultTable) -> str:
     """Return in words how many trials the models were tuned with."""
-    if not any(r["tuned"] for runs in table.runs.values() for r in runs.records):
+    if not any(r["trials"] for runs in table.runs.values() for r in runs.records):
         return (
             "no model was tuned; baselines use the settings of the protocol, GPatcher those shipped for the data set."
         )

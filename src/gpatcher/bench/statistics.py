@@ -13,66 +13,6 @@ from gpatcher.arrays import FloatArray
 from gpatcher.bench.plan import dataset_title, row_title
 from gpatcher.errors import InputError, counted
 
-_RESAMPLES = 2000
-
-
-@dataclass(frozen=True)
-class Cell:
-    """Mean and spread of the runs of one model on one data set.
-
-    Parameters
-    ----------
-    count : int
-        Number of runs.
-    mean : float
-        Mean of the results.
-    std : float or None
-        Standard deviation; None for a single run.
-    low, high : float or None
-        95 % interval of the mean by bootstrap over the runs; None for a single run.
-    """
-
-    count: int
-    mean: float
-    std: float | None
-    low: float | None
-    high: float | None
-
-    @property
-    def spread(self) -> str:
-        """The standard deviation in %, such as ``± 2.0``; empty for a single run."""
-        return "" if self.std is None else f"± {100 * self.std:.1f}"
-
-    def __str__(self) -> str:
-        return f"{100 * self.mean:.1f} {self.spread}".rstrip()
-
-
-def sum_up(values: Sequence[float], seed: int = 0) -> Cell:
-    """Return mean, standard deviation and the 95 % percentile interval of the mean by bootstrap.
-
-    Parameters
-    ----------
-    values : sequence of float
-        Results of the runs.
-    seed : int
-        Seed of the bootstrap.
-
-    Examples
-    --------
-    >>> cell = sum_up([0.8, 0.82, 0.84])
-    >>> str(cell), str(sum_up([0.8])), 0.8 <= cell.low < cell.high <= 0.84
-    ('82.0 ± 2.0', '80.0', True)
-    """
-    array = np.asarray(values, dtype=float)
-    if not array.size:
-        raise InputError("there are no runs: values must have at least one entry")
-    if array.size == 1:
-        return Cell(1, float(array[0]), None, None, None)
-    interval = stats.bootstrap(
-        (array,), np.mean, n_resamples=_RESAMPLES, method="percentile", rng=np.random.default_rng(seed)
-    ).confidence_interval
-    return Cell(array.size, float(array.mean()), float(array.std(ddof=1)), float(interval.low), float(interval.high))
-
 
 def paired_p(a: Sequence[float], b: Sequence[float], ratio: float = 0.0) -> float | None:
     r"""Return the two-sided p-value of the corrected resampled t-test on runs of two models over the same splits.

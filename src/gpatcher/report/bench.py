@@ -66,7 +66,7 @@ def write_bench(tables: Sequence[ResultTable], path: str | Path) -> Path:
     views = {
         "table": _table_parts,
         "grid": _grid_parts,
-        "dial": _dial_parts,
+        "sweep": _sweep_parts,
         "response": _response_parts,
         "statistics": _statistics_parts,
         "runtime": _runtime_parts,
@@ -101,7 +101,7 @@ def _result_table(table: ResultTable, ranks: Ranks | None) -> Table:
     rows.append([_small("runs"), "", *(_small(table.run_counts(d)) for d in table.datasets)])
     rows.append([_small("splits"), "", *(_small(table.split_codes(d)) for d in table.datasets)])
     columns = ("", "mean rank", *map(head, table.datasets))
-    return Table(table.experiment.title, table.experiment.about, columns, rows)
+    return Table(table.experiment.title, table.experiment.description, columns, rows)
 
 
 def _name(text: str) -> Markup:
@@ -205,7 +205,7 @@ def _statistics_parts(table: ResultTable) -> Parts:
                 lines.append(Markup('<span class="differs">{}</span>').format(note) if differs else note)
             cells.append(_lines(*lines))
         rows.append([_name(head(dataset)), *cells])
-    caption = f"{table.experiment.about} Orange: the paper has another value."
+    caption = f"{table.experiment.description} Orange: the paper has another value."
     return [Table(table.experiment.title, caption, ("", *names.values()), rows)]
 
 
@@ -222,11 +222,11 @@ def _failures(tables: Sequence[ResultTable]) -> Parts:
     if not failed:
         return []
     rows = [
-        (r["preset"], dataset_title(r["dataset"]), row_title(r["row"]), str(r["split"]), r["error"])
+        (r["experiment"], dataset_title(r["dataset"]), row_title(r["row"]), str(r["split"]), r["error"])
         for r in failed[:_MAX_FAILURES]
     ]
     hidden = len(failed) - len(rows)
-    caption = f"'gpatcher bench {failed[0]['preset']} --retry' runs them again."
+    caption = f"'gpatcher bench {failed[0]['experiment']} --retry' runs them again."
     caption += f" {hidden} more are not shown." if hidden else ""
     return [Table("Failed jobs", caption, ("experiment", "data set", "model", "split", "error"), rows)]
 
@@ -329,11 +329,11 @@ def _grid_parts(table: ResultTable) -> Parts:
         f"{dataset_title(d)} " + (f"{table.run_counts(d)}, splits {table.split_codes(d)}" if d in run else NOT_RUN)
         for d in table.datasets
     )
-    caption = f"{table.experiment.about} Test results in %. Runs: {counts}."
+    caption = f"{table.experiment.description} Test results in %. Runs: {counts}."
     return [Figure(table.experiment.title, caption, plot, wide=True)]
 
 
-def _dial_parts(table: ResultTable) -> Parts:
+def _sweep_parts(table: ResultTable) -> Parts:
     plot = go.Figure()
     phi = {d: float(d.partition("phi=")[2].partition(",")[0]) for d in table.datasets}
     others = iter(_PALETTE[2:])
@@ -353,7 +353,7 @@ def _dial_parts(table: ResultTable) -> Parts:
     plot.update_layout(height=480)
     plot.update_xaxes(title="φ (-1: neighbours disagree, 1: neighbours agree)")
     plot.update_yaxes(title="test accuracy, %")
-    caption = f"{table.experiment.about} Error bars: standard deviation, for GPatcher and Fast-GPatcher only."
+    caption = f"{table.experiment.description} Error bars: standard deviation, for GPatcher and Fast-GPatcher only."
     ranks = table.ranks()
     figure = _rank_figure(table, ranks)
     results = replace(_result_table(table, ranks), title=f"Results ({table.name})", caption="Test accuracy in %.")
@@ -378,7 +378,7 @@ def _response_parts(table: ResultTable) -> Parts:
     plot.update_xaxes(title="node heterophily of the graph", range=[0, 1])
     plot.update_yaxes(title="mean response", automargin=True)
     missing = ", ".join(dataset_title(d) for d in table.datasets if (OURS, d) not in table.runs)
-    caption = f"{table.experiment.about} One point per run." + (f" Not run: {missing}." if missing else "")
+    caption = f"{table.experiment.description} One point per run." + (f" Not run: {missing}." if missing else "")
     filters = _filter_figure(table)
     parts: Parts = [Figure(table.experiment.title, caption, plot)]
     return parts if filters is None else [*parts, filters]
@@ -401,4 +401,4 @@ def _runtime_parts(table: ResultTable) -> Parts:
         )
     plot.update_xaxes(type="log", title="nodes", dtick=1)
     plot.update_yaxes(type="log", title="seconds", dtick=1, exponentformat="power")
-    return [Figure(table.experiment.title, f"{table.experiment.about} Both axes are logarithmic.", plot)]
+    return [Figure(table.experiment.title, f"{table.experiment.description} Both axes are logarithmic.", plot)]

@@ -17,7 +17,7 @@ def markdown(tables: Sequence[ResultTable]) -> str:
     lines = ["# Benchmark results", "", *(f"- {line}" for line in verdict(tables)), ""]
     for table in (table for table in tables if table.is_table):
         ranks = table.ranks()
-        lines += [f"## {table.experiment.title}", "", table.experiment.about, ""]
+        lines += [f"## {table.experiment.title}", "", table.experiment.description, ""]
         lines.append("| % | " + " | ".join(map(head, table.datasets)) + " | mean rank |")
         lines.append("|---" * (len(table.datasets) + 2) + "|")
         for row in table.rows:
@@ -38,8 +38,21 @@ def _cell(table: ResultTable, row: str, dataset: str) -> str:
 
 
 COLUMNS = (
-    *("preset", "model", "dataset", "metric", "leaky", "runs", "mean", "std", "low", "high", "paper_mean", "paper_std"),
-    *("difference", "mean_rank", "p_against_gpatcher", "splits", "config_hash", "tuned_trials", "train_seconds"),
+    *(
+        "experiment",
+        "model",
+        "dataset",
+        "metric",
+        "leaky",
+        "runs",
+        "mean",
+        "std",
+        "low",
+        "high",
+        "paper_mean",
+        "paper_std",
+    ),
+    *("difference", "mean_rank", "p_against_gpatcher", "splits", "settings_hash", "trials", "train_seconds"),
     *("extract_seconds", "peak_rss_mb"),
 )
 
@@ -59,7 +72,7 @@ def csv_text(tables: Sequence[ResultTable]) -> str:
 
 def _csv_row(table: ResultTable, row: str, dataset: str, ranks: Ranks | None) -> dict[str, Any]:
     line: dict[str, Any] = {
-        "preset": table.name,
+        "experiment": table.name,
         "model": row,
         "dataset": dataset,
         "metric": metric_of(dataset),
@@ -83,8 +96,8 @@ def _csv_row(table: ResultTable, row: str, dataset: str, ranks: Ranks | None) ->
         "difference": None if printed is None else round(100 * cell.mean - printed[0], 3),
         "p_against_gpatcher": None if comparison is None or comparison[1] is None else f"{comparison[1]:.4g}",
         "splits": runs.splits,
-        "config_hash": runs.records[-1]["config_hash"],
-        "tuned_trials": runs.records[-1]["tuned"],
+        "settings_hash": runs.records[-1]["settings_hash"],
+        "trials": runs.records[-1]["trials"],
         "train_seconds": round(runs.mean("train_seconds"), 3),
         "extract_seconds": round(runs.mean("extract_seconds"), 3),
         "peak_rss_mb": max(r["peak_rss_mb"] for r in runs.records),
