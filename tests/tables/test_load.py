@@ -126,6 +126,17 @@ def test_edges_read_in_batches_are_the_same(write, monkeypatch):
     assert batched.content_hash == whole.content_hash
 
 
+@pytest.mark.parametrize("max_hashed_ids", [0, 1 << 22])
+def test_integer_ids_by_search_and_by_hash(write, monkeypatch, max_hashed_ids):
+    monkeypatch.setattr("gpatcher.tables.edges._MAX_HASHED_IDS", max_hashed_ids)
+    nodes = write("nodes.csv", "id,label\n-5,x\n2,y\n90,x\n")
+    graph = read_tables(nodes, write("edges.csv", "source,target\n90,-5\n2,90\n"), directed=True)
+    assert edge_set(graph) == {(90, -5), (2, 90)}
+    for row, message in (("91,2", r"line 2 \(91\)"), ("1,2", r"line 2 \(1\)"), (",2", "are missing")):
+        with pytest.raises(InputError, match=message):
+            read_tables(nodes, write("edges.csv", f"source,target\n{row}\n"))
+
+
 def test_directed(write):
     graph = read_tables(write("nodes.csv", NODES), write("edges.csv", EDGES), directed=True)
     assert edge_set(graph) == {("a", "b"), ("c", "b")}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from gpatcher.tables.nodes import NodeRows, to_floats
 from gpatcher.tables.options import TableOptions
 from gpatcher.tables.reader import MEMORY_POOL, TableSource
 from gpatcher.tables.values import combine_chunks, is_number, is_text, to_numpy, uncastable_mask
+
+_MAX_HASHED_IDS = 1 << 22  # with more ids, binary search is as fast as hash tables and takes no memory
 
 
 class IrregularTableError(Exception):
@@ -113,32 +116,37 @@ def indexed_edges(
 
 def _index_lookup(ids: Any) -> Callable[[Any], IntArray]:
     """Return a function from ids to their indices; an id that is missing or unknown raises IrregularTableError."""
-    ids_of_dtype = {ids.type: ids}
+    if pa.types.is_integer(ids.type) and len(ids) > _MAX_HASHED_IDS:
+        sorted_ids = to_numpy(ids)
+        if np.all(sorted_ids[1:] > sorted_ids[:-1]):
+            return partial(_search, sorted_ids)
+    value_sets = {ids.type: ids}
     if is_text(ids.type) and ids.nbytes < 2**31 - 1:
         # text files are read as narrow text: to narrow the ids once is cheaper than to widen all endpoints
-        ids_of_dtype[pa.string()] = ids.cast(pa.string())
+        value_sets[pa.string()] = ids.cast(pa.string())
 
     def lookup(values: Any) -> IntArray:
-        if is_text(values.type) and values.type not in ids_of_dtype:
+        if is_text(values.type) and values.type not in value_sets:
             values = values.cast(pa.large_string())
-        if values.type not in ids_of_dtype:
+        if values.type not in value_sets:
             raise IrregularTableError
-        index = pc.index_in(values, value_set=ids_of_dtype[values.type], memory_pool=MEMORY_POOL)
+        index = pc.index_in(values, value_set=value_sets[values.type], memory_pool=MEMORY_POOL)
         if index.null_count:  # a missing value and an empty text are not ids either
             raise IrregularTableError
         return to_numpy(index)
 
-    def search(values: Any) -> IntArray:
-        if values.type != ids.type or values.null_count:
-            raise IrregularTableError
-        numbers = to_numpy(values)
-        index: IntArray = np.searchsorted(ordered, numbers).astype(np.int32)
-        if not np.array_equal(ordered[np.minimum(index, ordered.size - 1)], numbers):
-            raise IrregularTableError
-        return index
+    return lookup
 
-    ordered: IntArray = to_numpy(ids) if pa.types.is_integer(ids.type) else np.empty(0, np.int64)
-    return search if ordered.size and np.all(ordered[1:] > ordered[:-1]) else lookup
+
+def _search(sorted_ids: IntArray, values: Any) -> IntArray:
+    """Look up int64 ids by binary search."""
+    if values.type != pa.int64() or values.null_count:
+        raise IrregularTableError
+    numbers = to_numpy(values)
+    index: IntArray = np.searchsorted(sorted_ids, numbers).astype(np.int32)
+    if not np.array_equal(sorted_ids[np.minimum(index, sorted_ids.size - 1)], numbers):
+        raise IrregularTableError
+    return index
 
 
 def edge_ids(table: TableSource, options: TableOptions) -> Any:
