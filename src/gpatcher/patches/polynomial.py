@@ -65,23 +65,27 @@ class PolynomialFilter(LearnedFilter):
 
     def resolve(self, graph: Graph, memory: int | None = None) -> tuple[Extractor, ...]:
         """Return the filter with ``exact`` decided."""
-        exact = is_affordable(graph.n, memory) if self.exact is None else self.exact
-        return (replace(self, exact=exact),)
+        return (replace(self, exact=self._is_exact(graph.n, memory)),)
+
+    def _is_exact(self, n: int, memory: int | None) -> bool:
+        """Return whether eigenvectors are used in a graph of n nodes."""
+        return is_affordable(n, memory) if self.exact is None else self.exact
 
     def prepare(self, graph: Graph, *, memory: int | None = None, progress: Progress | None = None) -> PairProducts:
         """Choose candidates around every node and compute their products, with or without eigenvectors."""
-        if self.exact or (self.exact is None and is_affordable(graph.n, memory)):
+        if self._is_exact(graph.n, memory):
             return super().prepare(graph, memory=memory, progress=progress)
         adjacency = walk_adjacency(graph, self.self_loops)
         return moment_products(adjacency, np.arange(graph.n), self, moment_budget(graph.n, self.K), progress=progress)
 
     def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> PairProducts:
         """Return what the extended graph gives for the unseen nodes; without eigenvectors by walks from them alone."""
-        if self.exact:
+        n = unseen.graph.n + unseen.count
+        if self._is_exact(n, memory):
             products: PairProducts = super().prepare_unseen(unseen, memory=memory)
             return products
         adjacency = cached_adjacency(unseen.graph, self.self_loops)
-        budget = moment_budget(unseen.graph.n + unseen.count, self.K)
+        budget = moment_budget(n, self.K)
         overlay = overlay_rows(unseen, adjacency, self.self_loops)
         return moment_products(adjacency, unseen.nodes, self, budget, overlay=overlay)
 
