@@ -265,7 +265,7 @@ def _explorer(evaluation: Evaluation) -> Explorer:
 def _compact(explanation: Explanation) -> dict[str, Any]:
     """Return an explanation with the coordinates of its members, and no more digits than the page shows."""
     content = explanation.to_dict()
-    for member, (x, y) in zip(content["members"], explanation.places().round(3).tolist(), strict=True):
+    for member, (x, y) in zip(content["members"], explanation.layout().round(3).tolist(), strict=True):
         del member["node"]
         member |= {"x": x, "y": y, "score": round(member["score"], 6), "contribution": round(member["contribution"], 6)}
     return content
