@@ -35,7 +35,7 @@ from gpatcher.patches.spectral import PairProducts, SpectralPatches, spectral_pa
 from gpatcher.patches.store import PatchTable, TablePatches
 from gpatcher.runs.records import peak_rss_mb
 from gpatcher.scale.executors import RayEngine
-from gpatcher.scale.process_group import Team
+from gpatcher.scale.process_group import ProcessGroup
 from gpatcher.scale.ray_training import run_together
 from gpatcher.spectral.filters import LearnableFilter, ppr_response, response
 from gpatcher.spectral.spectrum import graph_spectrum, is_affordable
@@ -301,7 +301,9 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         parts = tuple(np.array(part) for part in (self.split_.train, self.split_.val, self.split_.test))
         shared = (about, prepared.x, np.asarray(graph.labels()), parts)
         gpus = self.device == "cuda"
-        run_together(engine, train_member, shared, folder=checkpoint.parent, workers=workers, gpus=gpus, hear=hear)
+        run_together(
+            engine, train_member, shared, folder=checkpoint.parent, workers=workers, gpus=gpus, on_message=hear
+        )
 
     def _fit_options(
         self,
@@ -723,7 +725,7 @@ def train_member(
     estimator, checkpoint = GPatcherClassifier(**about["parameters"]), about["checkpoint"]
     if not checkpoint.parent.is_dir():
         raise InputError(f"{checkpoint.parent} is not there on every machine; put it on a file system they all share")
-    team = Team(together=True)
+    team = ProcessGroup(together=True)
     torch.manual_seed(estimator.seed)
     model = estimator.build(TablePatches(PatchTable.open(about["table"])), x.shape[1], about["classes"])
     first = team.rank == 0

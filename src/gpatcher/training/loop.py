@@ -22,7 +22,7 @@ from gpatcher.arrays import IntArray
 from gpatcher.errors import InputError
 from gpatcher.graph.split import Split
 from gpatcher.model.inputs import FeatureTable
-from gpatcher.scale.process_group import Team
+from gpatcher.scale.process_group import ProcessGroup
 from gpatcher.training.metrics import METRICS, measure
 
 STOPS = ("loss", *METRICS)
@@ -161,7 +161,7 @@ def train(
     progress: Callable[[int, dict[str, float]], None] | None = None,
     checkpoint: Path | None = None,
     checkpoint_every: int = 10,
-    team: Team | None = None,
+    team: ProcessGroup | None = None,
 ) -> _Run:
     """Train without a look at the test nodes; see `fit`.
 
@@ -170,7 +170,7 @@ def train(
     """
     if not (np.asarray(y)[split.val] >= 0).any():
         raise InputError("the split has no validation nodes with a label; training needs them to know when to stop")
-    run = _Run(model, x, torch.as_tensor(np.array(y)), split, config, seed, team or Team())
+    run = _Run(model, x, torch.as_tensor(np.array(y)), split, config, seed, team or ProcessGroup())
     if checkpoint is not None and checkpoint.exists():
         run.load(checkpoint)
     run.check_team()
@@ -194,7 +194,14 @@ class _Run:
     """The state of a training run: everything that a checkpoint must hold."""
 
     def __init__(
-        self, model: nn.Module, x: FeatureTable, y: Tensor, split: Split, config: TrainConfig, seed: int, team: Team
+        self,
+        model: nn.Module,
+        x: FeatureTable,
+        y: Tensor,
+        split: Split,
+        config: TrainConfig,
+        seed: int,
+        team: ProcessGroup,
     ) -> None:
         self.model, self.x, self.y, self.config, self.seed, self.team = model, x, y, config, seed, team
         self.identity = f"{split.hash} {seed} {asdict(config)}"  # what a checkpoint must belong to
