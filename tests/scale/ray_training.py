@@ -1,6 +1,6 @@
-"""Run by tests/test_parallel.py in a network of its own: train on a real cluster of two nodes, one worker killed.
+"""Train on a Ray cluster of two nodes and kill a worker; run by test_process_group.py on loopback only.
 
-Prints one JSON object. Argument: the folder to work in.
+python tests/scale/ray_training.py FOLDER    prints one JSON object
 """
 
 import json
@@ -20,11 +20,11 @@ from gpatcher.patches.store import write_patches
 from gpatcher.runs.run import run_splits
 from gpatcher.scale.executors import RayEngine
 
-EPOCHS, KILL = 40, 25
+EPOCHS, KILL_AT = 40, 25
 
 
 def train_workers():
-    """Return the processes that train, not the one that leads them."""
+    """Return the training processes, without the controller of Ray Train."""
     children = psutil.Process().children(recursive=True)
     return [child for child in children if "RayTrainWorker" in " ".join(child.cmdline())]
 
@@ -34,13 +34,13 @@ def main():
     graph = csbm(phi=0.5, n=300, features=12, seed=1)
     table = write_patches(graph, folder / "patches", size=4)
     options = {"hidden": 8, "mixer_hidden": 4, "epochs": EPOCHS, "patience": EPOCHS, "batch_size": 64, "lr": 0.003}
-    options["skip"] = True  # without it rounding grows from epoch to epoch until curves part
+    options["skip"] = True  # without it rounding errors grow until the curves diverge
     options |= {"dropout": 0.0, "input_dropout": 0.0, **table_parameters(table)}
-    told, killed = [], []
+    epochs, killed = [], []
 
     def kill_once(run, runs, epoch, most, figures):
-        told.append((epoch, figures["train_loss"]))
-        if epoch >= KILL and not killed:
+        epochs.append((epoch, figures["train_loss"]))
+        if epoch >= KILL_AT and not killed:
             victim = train_workers()[-1]
             killed.append(victim.pid)
             victim.send_signal(signal.SIGKILL)
@@ -67,7 +67,7 @@ def main():
     loaded = GPatcherClassifier.load(folder / "run", graph)
     gap = float(np.abs(loaded.predict_proba() - alone.predict_proba()).max())
     curve = [figures["train_loss"] for figures in alone.result_.history]
-    print(json.dumps({"told": told, "killed": killed, "record": record, "alone": curve, "gap": gap}))
+    print(json.dumps({"epochs": epochs, "killed": killed, "record": record, "alone": curve, "gap": gap}))
 
 
 if __name__ == "__main__":
