@@ -25,8 +25,9 @@ from gpatcher.datasets.synthetic import csbm
 from gpatcher.estimator.classifier import FilterResponse, GPatcherClassifier
 from gpatcher.graph.graph import Graph
 from gpatcher.io import make_folder
+from gpatcher.model.gpatcher import ModelConfig
 from gpatcher.model.inputs import node_features
-from gpatcher.patches.base import Patches
+from gpatcher.patches import PPR, AdaptiveFilter, Patches
 from gpatcher.report.diagnosis import write_diagnosis
 from gpatcher.report.page import BLUE, GREY, ORANGE, PURPLE, Figure, Notes, Table, write_page
 from gpatcher.spectral.diagnosis import diagnose
@@ -36,8 +37,8 @@ from gpatcher.training.loop import TrainConfig, fit
 PHIS = (-0.9, -0.5, 0.0, 0.5, 0.9)
 SEEDS = (0, 1)
 NODES, FEATURES, DEGREE = 600, 60, 8.0
-TRAIN = {"lr": 0.01, "weight_decay": 5e-4, "epochs": 150, "patience": 25}
-PATCHES = {"patch_size": 16, "hidden": 32, "mixer_gate": 0.1, **TRAIN}
+TRAIN = TrainConfig(lr=0.01, weight_decay=5e-4, epochs=150, patience=25)
+MODEL = ModelConfig(hidden=32, mixer_gate=0.1)
 MODELS = {"GPatcher": ORANGE, "Fast-GPatcher": BLUE, "GCN": PURPLE, "MLP": GREY}
 
 
@@ -74,10 +75,10 @@ def train(phi: float, seed: int) -> tuple[float, dict[str, float], FilterRespons
     for name, build in (("GCN", GCN), ("MLP", MLP)):
         torch.manual_seed(seed)
         model = build(graph, x.shape[1], hidden=32)
-        result = fit(model, x, graph.labels(), graph.splits[0], TrainConfig(**TRAIN), seed=seed)
+        result = fit(model, x, graph.labels(), graph.splits[0], TRAIN, seed=seed)
         accuracy[name] = float(result.test_accuracy)
-    for name, extractor in (("Fast-GPatcher", "ppr"), ("GPatcher", "heterophily-aware")):
-        fitted = GPatcherClassifier(extractor=extractor, seed=seed, **PATCHES).fit(graph)
+    for name, extractor in (("Fast-GPatcher", PPR(size=16)), ("GPatcher", AdaptiveFilter(size=16))):
+        fitted = GPatcherClassifier(patches=extractor, model=MODEL, train=TRAIN, seed=seed).fit(graph)
         accuracy[name] = float(fitted.result_.test_accuracy)
     return measure_heterophily(graph).node_heterophily, accuracy, fitted.filter_response(), fitted.patches_
 

@@ -19,11 +19,20 @@ from gpatcher.baselines import make_baseline
 from gpatcher.datasets.load import load_dataset
 from gpatcher.datasets.registry import NAMED
 from gpatcher.errors import InputWarning
+from gpatcher.estimator.memory import peak_rss_mb
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
 from gpatcher.io import write_text
-from gpatcher.model.inputs import node_features
-from gpatcher.runs.records import Record, append_record, config_hash, peak_rss_mb, read_records, summarise, versions
+from gpatcher.model.inputs import FeatureConfig, node_features
+from gpatcher.runs.records import (
+    RECORD_VERSION,
+    Record,
+    append_record,
+    read_records,
+    settings_hash,
+    summarise,
+    versions,
+)
 from gpatcher.training.loop import TrainConfig, fit
 
 RECORDS = Path("results/published.jsonl")
@@ -84,7 +93,7 @@ class Check:
     @property
     def key(self) -> tuple[str, str, str]:
         """Model, data set and hash of the settings, which identify its records."""
-        return self.model, NAMED[self.dataset].name, config_hash(self.config)
+        return self.model, NAMED[self.dataset].name, settings_hash(self.config)
 
     @property
     def protocol(self) -> str:
@@ -225,7 +234,7 @@ def run(check: Check, runs: int) -> None:
     """Train those of the first runs that are not on record."""
     graph = load_dataset(check.dataset)
     on_record = {(r["split"], r["seed"]) for r in records_of(check)}
-    x = node_features(graph, check.normalise)
+    x = node_features(graph, FeatureConfig(normalise=check.normalise))
     for number, seed, split in plan(check, graph, runs):
         if (number, seed) in on_record:
             continue
@@ -235,6 +244,7 @@ def run(check: Check, runs: int) -> None:
         append_record(
             RECORDS,
             {
+                "version": RECORD_VERSION,
                 "dataset": graph.name,
                 "graph": graph.content_hash,
                 "model": check.model,
@@ -247,9 +257,9 @@ def run(check: Check, runs: int) -> None:
                 "seconds": round(result.seconds, 3),
                 "peak_rss_mb": peak_rss_mb(),
                 "split_hash": split.hash,
-                "directed_input": graph.is_directed,
-                "config_hash": check.key[2],
-                "config": check.config,
+                "directed": graph.is_directed,
+                "settings_hash": check.key[2],
+                "settings": check.config,
                 "versions": versions(),
                 "published": check.published,
                 "source": check.source,
@@ -260,13 +270,13 @@ def run(check: Check, runs: int) -> None:
 
 def records_of(check: Check) -> list[Record]:
     """Return the records of a check."""
-    return [r for r in read_records(RECORDS) if (r["model"], r["dataset"], r["config_hash"]) == check.key]
+    return [r for r in read_records(RECORDS) if (r["model"], r["dataset"], r["settings_hash"]) == check.key]
 
 
 def drop_stale() -> None:
     """Remove the records that belong to none of the checks."""
     keys = {check.key for check in CHECKS}
-    kept = [r for r in read_records(RECORDS) if (r["model"], r["dataset"], r["config_hash"]) in keys]
+    kept = [r for r in read_records(RECORDS) if (r["model"], r["dataset"], r["settings_hash"]) in keys]
     write_text(RECORDS, "".join(json.dumps(r) + "\n" for r in kept))
 
 
@@ -280,7 +290,7 @@ def table() -> str:
         here, gap = "not run", ""
         if values:
             mean = summarise(values)
-            here, gap = f"{100 * mean.mean:.1f} ± {100 * mean.std:.1f}", f"{100 * mean.mean - check.published:+.1f}"
+            here, gap = str(mean), f"{100 * mean.mean - check.published:+.1f}"
             here += f" ({len(values)} runs)" * (len(values) < RUNS)
             if 100 * mean.mean < check.published - FAR:
                 reasons.append(f"- {name} on {dataset}, {gap}: {check.reason or 'no reason found'}")
