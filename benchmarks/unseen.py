@@ -1,6 +1,6 @@
-"""Predicting nodes that came after training: what a question costs as the graph grows.
+"""Prediction for unseen nodes: its cost as the graph grows.
 
-python benchmarks/newcomers.py [small [large]]    (by default 100,000 and 1,000,000 nodes)
+python benchmarks/unseen.py [small [large]]    (by default 100,000 and 1,000,000 nodes)
 """
 
 import sys
@@ -16,28 +16,28 @@ from gpatcher.graph.unseen import UnseenNodes
 COUNT, EDGES = 100, 10
 
 
-def question(n: int) -> dict[str, object]:
-    """Ask about a hundred new nodes with ten edges each, of a model trained on a graph of n nodes."""
+def time_prediction(n: int) -> dict[str, object]:
+    """Time the prediction for 100 unseen nodes with ten edges each, by a model trained on a graph of n nodes."""
     graph = load_graph(f"rmat:n={n},m={10 * n}")
     rng = np.random.default_rng(0)
     graph = replace(graph, x=rng.normal(size=(n, 32)).astype(np.float32))
     model = GPatcherClassifier(extractor="ppr", epochs=1, batch_size=20_000, hidden=16).fit(graph)
-    # joined to nodes of middling degree, so that a hub drawn by chance decides nothing
+    # connected to nodes of medium degree, so that no hub drawn by chance decides the result
     degree = graph.degrees()
-    middling = np.flatnonzero((degree >= 5) & (degree <= 50))
-    ends = np.stack([np.repeat(np.arange(n, n + COUNT), EDGES), rng.choice(middling, COUNT * EDGES, replace=False)])
+    medium = np.flatnonzero((degree >= 5) & (degree <= 50))
+    edges = np.stack([np.repeat(np.arange(n, n + COUNT), EDGES), rng.choice(medium, COUNT * EDGES, replace=False)])
     x = rng.normal(size=(COUNT, 32)).astype(np.float32)
 
-    def ask() -> np.ndarray:
-        return model.predict_proba_new(UnseenNodes.join(graph, ends, x))
+    def predict() -> np.ndarray:
+        return model.predict_proba_new(UnseenNodes.join(graph, edges, x))
 
-    ask()  # compile, and learn the degrees of the graph
-    return {"what": f"{COUNT} new nodes, a graph of {n:,}", "ms": 1000 * record.timed(ask, 7), "bound": ""}
+    predict()  # compile, and cache the degrees of the graph
+    return {"what": f"{COUNT} new nodes, a graph of {n:,}", "ms": 1000 * record.timed(predict, 7), "bound": ""}
 
 
 if __name__ == "__main__":
     sizes = [int(a) for a in sys.argv[1:]]
-    rows = [question(n) for n in sizes + [100_000, 1_000_000][len(sizes) :]]
+    rows = [time_prediction(n) for n in sizes + [100_000, 1_000_000][len(sizes) :]]
     ratio = rows[1]["ms"] / rows[0]["ms"]
     rows.append({"what": "large / small", "ms": ratio, "bound": "at most 2"})
-    record.write("newcomers", rows)
+    record.write("unseen", rows)
