@@ -1,6 +1,6 @@
 """Convert records and logs of version 1 to version 2, in place: flat configurations become nested settings.
 
-    python tools/convert_records.py results/bench results/tuning
+    python tools/convert_records.py results
 
 Figures are kept as they are. Fields that version 1 did not have are null.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from gpatcher.bench.tuning import Search
 from gpatcher.io import write_text
-from gpatcher.runs.records import RECORD_VERSION
+from gpatcher.runs.records import RECORD_VERSION, settings_hash
 from gpatcher.runs.run import Job
 from gpatcher.runs.settings import PATCHERS, complete
 
@@ -91,6 +91,14 @@ def trial_record(old: dict[str, Any], latest: dict[tuple[str, str], str]) -> dic
     return {"version": RECORD_VERSION} | rest | {"search": search.key if current else old["search"], "drawn": drawn}
 
 
+def published_record(old: dict[str, Any]) -> dict[str, Any]:
+    """Return a record of tools/published.py in version 2."""
+    new = {name: value for name, value in old.items() if name not in ("config", "config_hash", "directed_input")}
+    flat = {"monitor" if name == "stop" else name: value for name, value in old["config"].items()}
+    new |= {"directed": old["directed_input"], "settings_hash": settings_hash(flat), "settings": flat}
+    return {"version": RECORD_VERSION} | new
+
+
 def convert(path: Path) -> int:
     """Convert a file; return how many of its lines changed."""
     lines = [json.loads(line) for line in path.read_text().splitlines() if line]
@@ -99,6 +107,8 @@ def convert(path: Path) -> int:
     for line in lines:
         if line.get("version") == RECORD_VERSION:
             new.append(line)
+        elif "published" in line:
+            new.append(published_record(line))
         else:
             new.append(trial_record(line, latest) if "search" in line else job_record(line))
     write_text(path, "".join(json.dumps(line) + "\n" for line in new))
@@ -110,7 +120,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path)
     for folder in parser.parse_args().folders:
-        for path in sorted((*folder.rglob("records.jsonl"), *folder.rglob("trials.jsonl"))):
+        for path in sorted(p for p in folder.rglob("*.jsonl") if p.stem in ("records", "trials", "published")):
             print(f"{path}: {convert(path)} lines")
 
 

@@ -186,7 +186,7 @@ CHECKS = [
         "Zhu et al. (2020), H2GCN-1",
         parameters={"hidden": 64, "dropout": 0.5, "layers": 1},
         # 1e-5 of the authors, twice: Keras adds w |W|² to the loss, here it is w / 2 |W|²
-        train={"lr": 0.01, "weight_decay": 2e-5, "epochs": 2000, "patience": 2000, "stop": "accuracy"},
+        train={"lr": 0.01, "weight_decay": 2e-5, "epochs": 2000, "patience": 2000, "monitor": "accuracy"},
         seen=(
             "tables of later papers that quote it; settings: github.com/GemsLab/H2GCN, "
             "experiments/h2gcn/configs/real-geomgcn/h2gcn.json, which has two weight decays, with and without ReLU and "
@@ -200,7 +200,7 @@ CHECKS = [
         "He et al. (2022), results on Texas",
         {"hidden": 64, "dropout": 0.7, "layers": 2, "enhance": 1.0},
         # the authors stop by patience too, but never before epoch 800
-        {"lr": 0.001, "weight_decay": 5e-4, "epochs": 1600, "patience": 800, "stop": "accuracy"},
+        {"lr": 0.001, "weight_decay": 5e-4, "epochs": 1600, "patience": 800, "monitor": "accuracy"},
         normalise="none",
         reason=(
             "not explained. What the authors' code does otherwise was tried on the same splits and did not raise the "
