@@ -129,7 +129,7 @@ def _accuracy(result: BaselineResult, evaluation: Evaluation) -> float:
 
 
 def _baselines(evaluation: Evaluation) -> Table:
-    seconds = "loaded, not trained" if evaluation.seconds is None else f"{evaluation.seconds:.1f}"
+    seconds = "from a saved model" if evaluation.seconds is None else f"{evaluation.seconds:.1f}"
     rows = [(evaluation.model, f"{evaluation.val_accuracy:.1%}", f"{evaluation.accuracy:.1%}", seconds)]
     for result in evaluation.baselines:
         accuracy = f"{_accuracy(result, evaluation):.1%}"
@@ -248,7 +248,7 @@ def _learning_curve(evaluation: Evaluation) -> Figure:
     plot.add_vline(x=evaluation.best_epoch, line_dash="dot", line_color=GREY)
     plot.update_xaxes(title="epoch")
     plot.update_yaxes(title="loss")
-    return Figure("Learning curve", f"The weights of epoch {evaluation.best_epoch} (dotted line) were kept.", plot)
+    return Figure("Learning curve", f"The weights of epoch {evaluation.best_epoch} (dotted) were kept.", plot)
 
 
 def _explorer(evaluation: Evaluation) -> Explorer:
