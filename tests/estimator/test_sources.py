@@ -62,7 +62,8 @@ def test_every_source_reaches_the_prediction(graph, sources):
     for source in model.model_.sources:
         if source.learned:
             with torch.no_grad():
-                source.filter.w.mul_(2.0).add_(0.3)
+                for weight in source.filter.parameters():
+                    weight.add_(0.3 * torch.arange(weight.numel()).view_as(weight).cos())
         else:
             source.score.copy_(source.score.flip(1))
         after = model.decision_function()
@@ -125,7 +126,7 @@ def unseen_nodes(graph, count=5):
     x = rng.normal(size=(count, graph.num_features)).astype(np.float32)
     # the last one has no edge; the others are joined to the graph and to one another
     new = np.r_[np.repeat(np.arange(count - 1), 3), 0]
-    old = np.r_[rng.integers(0, graph.n, 3 * (count - 1)), graph.n + 1]
+    old = np.r_[rng.choice(graph.n, 3 * (count - 1), replace=False), graph.n + 1]
     return UnseenNodes.join(graph, np.stack([graph.n + new, old]), x)
 
 
@@ -141,6 +142,7 @@ def logits_on_the_extended_graph(model, unseen):
 
 def test_unseen_nodes_get_the_answer_of_the_extended_graph(graph, sources, tmp_path):
     model = several(sources, train={"epochs": 12, "reselect_every": 3}).fit(graph)
+    before = model.predict_proba()
     unseen = unseen_nodes(graph)
     logits = model.decision_function(unseen)
     assert logits.shape == (5, 2)
@@ -149,7 +151,6 @@ def test_unseen_nodes_get_the_answer_of_the_extended_graph(graph, sources, tmp_p
     np.testing.assert_array_equal(model.predict(unseen), model.classes_[logits.argmax(1)])
     np.testing.assert_array_equal(model.predict_sets(unseen), model.calibration_.sets(logits, 0.9))
     # the model itself is as before, and a loaded one needs no more than the unseen nodes
-    before = model.predict_proba()
     np.testing.assert_array_equal(model.predict_proba(), before)
     model.save(tmp_path)
     np.testing.assert_array_equal(GPatcherClassifier.load(tmp_path).decision_function(unseen), logits)
