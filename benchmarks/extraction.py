@@ -15,9 +15,9 @@ from torch_geometric.utils import get_ppr
 
 from gpatcher.datasets.synthetic import rmat
 from gpatcher.graph.graph import Graph
-from gpatcher.patches.ppr import ppr_scores, push_patches, top_recall
+from gpatcher.patches.ppr import PPR, ppr_scores, push_patches, top_recall
 
-SIZE, C, EPS = 32, 0.5, 1e-5
+EXTRACTOR = PPR(size=32, c=0.5, eps=1e-5)
 PUSHED, PEER, EXACT = 40_000, 4_000, 64  # sampled nodes: for ours, for the peer, for the exact ranking
 ROUNDS = 5
 SEED = 0
@@ -30,7 +30,7 @@ def sample(graph: Graph, count: int) -> np.ndarray:
 def rate(graph: Graph, threads: int) -> float:
     """Return nodes per second; the kernels must be compiled."""
     nodes = sample(graph, PUSHED)
-    return len(nodes) / record.timed(lambda: push_patches(graph, SIZE, C, EPS, nodes=nodes, threads=threads), 1)
+    return len(nodes) / record.timed(lambda: push_patches(graph, EXTRACTOR, nodes, threads=threads), 1)
 
 
 def make_peer(graph: Graph) -> Callable[[], float]:
@@ -38,7 +38,7 @@ def make_peer(graph: Graph) -> Callable[[], float]:
     source = np.repeat(np.arange(graph.n), np.diff(graph.indptr))
     edges = torch.from_numpy(np.stack([source, graph.indices.astype(np.int64)]))
     nodes = torch.from_numpy(sample(graph, PEER))
-    options = {"alpha": 1 - C, "eps": EPS, "num_nodes": graph.n}
+    options = {"alpha": 1 - EXTRACTOR.c, "eps": EXTRACTOR.eps, "num_nodes": graph.n}
     get_ppr(edges, target=nodes[:10], **options)
 
     def peer() -> float:
@@ -52,7 +52,7 @@ def make_peer(graph: Graph) -> Callable[[], float]:
 def measure(nodes: int, whole: bool) -> None:
     """Measure one graph in this process, alternating between the variants, and print the medians."""
     graph = rmat(n=nodes, m=10 * nodes)
-    push_patches(graph, SIZE, C, EPS, nodes=sample(graph, 10))
+    push_patches(graph, EXTRACTOR, sample(graph, 10))
     record.reset_peak()
     before = record.memory_bytes("VmRSS")
     variants: dict[str, Callable[[], float]] = {"two": lambda: rate(graph, 2)}
@@ -65,7 +65,7 @@ def measure(nodes: int, whole: bool) -> None:
     if whole:
         nodes_checked = sample(graph, EXACT)
         recall = [
-            top_recall(push_patches(graph, SIZE, C, EPS, nodes=part), ppr_scores(graph, part, C))
+            top_recall(push_patches(graph, EXTRACTOR, part), ppr_scores(graph, part, EXTRACTOR.c))
             for part in np.split(nodes_checked, len(nodes_checked) // 8)
         ]
         result |= {"recall": float(np.mean(recall)), "least": float(np.min(recall))}

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import record
 
-from gpatcher.bench import jobs
+from gpatcher.bench import tasks
+from gpatcher.bench.jobs import pending, run_jobs
 from gpatcher.bench.plan import load_experiment, paper_figures, plan_jobs
 from gpatcher.datasets.registry import NAMED
-from gpatcher.runs import models
-from gpatcher.runs.models import Outcome, train_model
-from gpatcher.runs.records import versions
+from gpatcher.runs.records import RECORD_VERSION, versions
+from gpatcher.runs.run import Run
 
 MODELS = ("mlp", "gcn", "fast", "gpatcher")
 
@@ -32,21 +32,23 @@ def overhead() -> list[dict[str, object]]:
     """
     training: list[float] = []
 
-    def timed(*args: Any, **kwargs: Any) -> Outcome:
+    def timed(*args: Any, **kwargs: Any) -> Run:
         started = time.perf_counter()
         outcome = train_model(*args, **kwargs)
         training.append(time.perf_counter() - started)
-        return outcome
+        return run
 
-    models.train_model = timed
+    tasks.run_job = timed
     rows: list[dict[str, object]] = []
-    for dataset, name in (("csbm:n=1000", "dial"), ("texas", "table1")):
-        planned, _ = plan_jobs(name, datasets=["phi=-0.5"] if name == "dial" else [dataset], rows=MODELS, splits="0,1")
+    for dataset, name in (("csbm:n=1000", "csbm_sweep"), ("texas", "table1")):
+        planned, _ = plan_jobs(
+            name, datasets=["phi=-0.5"] if name == "csbm_sweep" else [dataset], rows=MODELS, splits="0,1"
+        )
         for _ in range(2):  # the first pass compiles
             training.clear()
             with tempfile.TemporaryDirectory() as folder:
                 started = time.perf_counter()
-                for progress in jobs.run_jobs(jobs.pending(planned, Path(folder)), Path(folder)):
+                for progress in run_jobs(pending(planned, Path(folder)), Path(folder)):
                     assert progress.state == "ran", progress
                 ours = time.perf_counter() - started
         row = {"what": f"harness / bare, {len(planned)} jobs on {dataset}", "ours_s": ours, "peer_s": sum(training)}
@@ -62,8 +64,8 @@ def synthetic_records(count: int) -> list[dict[str, object]]:
     while len(records) < count:
         for name in (
             "table1",
-            "honest",
-            "dial",
+            "leak_free",
+            "csbm_sweep",
             "sensitivity",
             "response",
             "statistics",
@@ -89,13 +91,18 @@ def synthetic_record(
     """Return one record, its result drawn around the figure that the paper prints."""
     test = float(np.clip(rng.normal(printed[0] / 100 + 0.03, max(printed[1], 0.2) / 100), 0, 1))
     eigenvalues = np.linspace(-1, 1, 41)
-    fields = {"job": f"{len(name)}-{name}-{dataset}-{row}-{split}-{repeat}", "preset": name, "dataset": dataset}
-    fields |= {"row": row, "model": model, "split": split, "seed": split + 10 * repeat, "tuned": None, "error": None}
+    fields = {
+        "job": f"{len(name)}-{name}-{dataset}-{row}-{split}-{repeat}",
+        "version": RECORD_VERSION,
+        "experiment": name,
+        "dataset": dataset,
+    }
+    fields |= {"row": row, "model": model, "split": split, "seed": split + 10 * repeat, "trials": None, "error": None}
     fields |= {"metric": "accuracy", "val": test, "test": test, "train_seconds": float(rng.exponential(3))}
     fields |= {"extract_seconds": 0.2 if model in ("fast", "gpatcher") else 0.0, "split_hash": f"{split:016x}"}
     fields |= {"split_sizes": [480, 320, 200], "leaky": dataset in NAMED and NAMED[dataset].leaky, "seconds": 3.1}
     fields |= {"node_heterophily": float(rng.random()), "peak_rss_mb": float(rng.normal(800, 50)), "epochs": 120}
-    fields |= {"config_hash": "00000000", "config": {"hidden": 64, "lr": 0.005}, "versions": versions()}
+    fields |= {"settings_hash": "00000000", "settings": {"train": {"lr": 0.005}}, "versions": versions()}
     if model == "gpatcher":
         fields |= {"response": [round(float(v), 4) for v in 0.5 / (1 - 0.5 * eigenvalues) * rng.normal(1, 0.05, 41)]}
     if name == "response":

@@ -16,13 +16,14 @@ from torch import Tensor
 
 from gpatcher.datasets.load import load_dataset
 from gpatcher.estimator.classifier import GPatcherClassifier
-from gpatcher.model.gpatcher import GPatcher
-from gpatcher.model.inputs import node_features
-from gpatcher.patches.base import FixedPatches, Patches
+from gpatcher.model.gpatcher import GPatcher, ModelConfig
+from gpatcher.model.inputs import FeatureConfig, node_features
+from gpatcher.patches import PPR, Patches, make_extractor
 from gpatcher.patches.ppr import push_patches
 from gpatcher.patches.spectral import spectral_patches
 from gpatcher.spectral.filters import Adaptive, response
 from gpatcher.spectral.spectrum import eigenpairs
+from gpatcher.training.loop import TrainConfig
 
 EPOCHS = 60
 
@@ -32,7 +33,11 @@ def learning(name: str) -> dict[str, object]:
     graph = load_dataset(name)
     seconds = {}
     for extractor in ("ppr", "heterophily-aware"):
-        model = GPatcherClassifier(extractor=extractor, patch_size=16, epochs=EPOCHS, patience=EPOCHS, normalise="l2")
+        model = GPatcherClassifier(
+            patches=make_extractor(extractor, {"size": 16}),
+            features=FeatureConfig(normalise="l2"),
+            train=TrainConfig(epochs=EPOCHS, patience=EPOCHS),
+        )
         prepared = model.prepare(graph)
         seconds[extractor] = min(model.fit(graph, 0, prepared=prepared).result_.seconds / EPOCHS for _ in range(2))
     ratio = seconds["heterophily-aware"] / seconds["ppr"]
@@ -48,14 +53,14 @@ class Literal(GPatcher):
 
     def forward(self, x: Tensor, nodes: Tensor) -> Tensor:  # type: ignore[override]
         """Return the logits of these nodes."""
-        index, score = self.patches(nodes)
+        index, score = self.sources[0](nodes)
         mask = (index >= 0).to(score.dtype)
         rows = F.relu(x[index.clamp_min(0)] @ self.weight + self.bias)
         scale = score * mask.sum(1, keepdim=True) / score.abs().sum(1, keepdim=True).clamp_min(1e-9)
         weight = torch.cat([torch.zeros_like(score[:, :1]), score[:, 1:]], 1)
         weight = weight / weight.abs().sum(1, keepdim=True).clamp_min(1e-9)
         mean = torch.bmm(weight[:, None], rows).squeeze(1)
-        mixed = self.mixer(self.rows(rows) * scale[..., None], mask)
+        mixed = self.mixers[0](self.rows(rows) * scale[..., None], mask)
         return self.classifier(torch.cat([rows[:, 0], mean, mixed], 1))
 
 
@@ -63,9 +68,10 @@ def gather_step(variant: str) -> None:
     """Run training steps on all of Cora in this process; print seconds, peak memory and the first logits."""
     graph = load_dataset("cora")
     torch.manual_seed(0)
-    patches = FixedPatches(push_patches(graph, 32))
+    source = push_patches(graph, PPR(size=32)).source()
     build = Literal if variant == "literal" else GPatcher
-    model = build(patches, graph.num_features, graph.num_classes, mixer_hidden=16, dropout=0.0, input_dropout=0.0)
+    config = ModelConfig(mixer_hidden=16, dropout=0.0, input_dropout=0.0)
+    model = build(source, graph.num_features, graph.num_classes, config)
     x = torch.from_numpy(np.array(graph.x)) if variant == "literal" else node_features(graph)
     nodes, y = torch.arange(graph.n), torch.from_numpy(graph.y.copy())
 

@@ -14,7 +14,9 @@ from gpatcher.datasets.load import load_graph
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import stratified_split
+from gpatcher.patches import make_extractor
 from gpatcher.patches.spectral import PairProducts
+from gpatcher.training.loop import TrainConfig
 
 K, EPOCHS, SAMPLED = 10, 10, 200
 GIB = 2**30
@@ -48,13 +50,13 @@ def errors(graph: Graph, pairs: PairProducts) -> list[dict[str, object]]:
     """Compare the moments of sampled nodes with exact ones."""
     connected = np.flatnonzero(np.diff(graph.undirected().indptr) > 0)
     nodes = np.random.default_rng(1).choice(connected, min(SAMPLED, len(connected)), replace=False)
-    around = pairs.around[nodes].numpy()
+    around = pairs.candidates[nodes].numpy()
     exact = exact_moments(graph, nodes, around)
     gap = np.abs(pairs.products[nodes].numpy() - exact)
     relative = np.sqrt((gap**2).mean((0, 1)) / (exact**2).mean((0, 1)))
     text = ", ".join(f"{value:.3f}" for value in relative)
     return [
-        {"what": f"error of the moments, share of their size, k = 1 … {K}", "value": text, "bound": "reported"},
+        {"what": f"error of the moments, fraction of their size, k = 1 … {K}", "value": text, "bound": "reported"},
         {"what": "error of a moment, mean", "value": float(gap.mean()), "bound": "reported"},
         {"what": "error of a moment, 99 in 100 below", "value": float(np.quantile(gap, 0.99)), "bound": "reported"},
     ]
@@ -68,7 +70,11 @@ def main(nodes: int, edges: int) -> None:
     for extractor in ("ppr", "polynomial"):
         # the smallest memory limit, so that no eigenvectors are computed at any size
         memory = 1 if extractor == "polynomial" else None
-        model = GPatcherClassifier(extractor=extractor, filters=K, epochs=EPOCHS, patience=EPOCHS, memory=memory)
+        model = GPatcherClassifier(
+            patches=make_extractor(extractor, {"K": K}),
+            train=TrainConfig(epochs=EPOCHS, patience=EPOCHS),
+            memory=memory,
+        )
         record.reset_peak()
         started = time.perf_counter()
         prepared = model.prepare(graph)
@@ -86,8 +92,7 @@ def main(nodes: int, edges: int) -> None:
     response = model.filter_response()
     change = float(np.abs(response.response - response.start).max())
     rows.append({"what": "largest change of the response by training", "value": change, "bound": "above 0"})
-    if prepared.pairs is not None:
-        rows += errors(graph, prepared.pairs)
+    rows += errors(graph, prepared[0].data[0])
     rows.insert(0, {"what": "graph", "value": f"{nodes:,} nodes, {graph.m:,} edges", "bound": ""})
     record.write("polynomial", rows)
 

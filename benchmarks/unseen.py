@@ -12,6 +12,9 @@ import record
 from gpatcher.datasets.load import load_graph
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.graph.unseen import UnseenNodes
+from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.patches import PPR
+from gpatcher.training.loop import TrainConfig
 
 COUNT, EDGES = 100, 10
 
@@ -21,7 +24,8 @@ def time_prediction(n: int) -> dict[str, object]:
     graph = load_graph(f"rmat:n={n},m={10 * n}")
     rng = np.random.default_rng(0)
     graph = replace(graph, x=rng.normal(size=(n, 32)).astype(np.float32))
-    model = GPatcherClassifier(extractor="ppr", epochs=1, batch_size=20_000, hidden=16).fit(graph)
+    train = TrainConfig(epochs=1, batch_size=20_000)
+    model = GPatcherClassifier(patches=PPR(), model=ModelConfig(hidden=16), train=train).fit(graph)
     # connected to nodes of medium degree, so that no hub drawn by chance decides the result
     degree = graph.degrees()
     medium = np.flatnonzero((degree >= 5) & (degree <= 50))
@@ -29,7 +33,7 @@ def time_prediction(n: int) -> dict[str, object]:
     x = rng.normal(size=(COUNT, 32)).astype(np.float32)
 
     def predict() -> np.ndarray:
-        return model.predict_proba_new(UnseenNodes.join(graph, edges, x))
+        return model.predict_proba(UnseenNodes.join(graph, edges, x))
 
     predict()  # compile, and cache the degrees of the graph
     return {"what": f"{COUNT} new nodes, a graph of {n:,}", "ms": 1000 * record.timed(predict, 7), "bound": ""}

@@ -18,11 +18,13 @@ import numpy as np
 import record
 
 from gpatcher.datasets.synthetic import rmat
-from gpatcher.estimator.classifier import GPatcherClassifier, table_parameters
+from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
+from gpatcher.patches import PPR
 from gpatcher.patches.store import write_patches
 from gpatcher.runs.predict import write_predictions
+from gpatcher.training.loop import TrainConfig
 
 FEATURES, DEGREE, EPOCHS, LABELLED, PATCH = 128, 10, 5, 100_000, 32
 GIB = 2**30
@@ -72,9 +74,9 @@ def job(name: str, fraction: float, folder: Path) -> None:
         return result
 
     graph = stage("load", lambda: load(folder, mapped, int(fraction * LABELLED)))
-    table = stage("extract", lambda: write_patches(graph, folder / "patches", size=PATCH))
-    options = {**table_parameters(table), "epochs": EPOCHS, "memory": memory * GIB}
-    model = stage("train", lambda: GPatcherClassifier(**options).fit(graph, 0, patches=table))
+    table = stage("extract", lambda: write_patches(graph, folder / "patches", PPR(size=PATCH)))
+    model = GPatcherClassifier(patches=table.extractor, train=TrainConfig(epochs=EPOCHS), memory=memory * GIB)
+    stage("train", lambda: model.fit(graph, 0, patch_table=table))
     stage("predict", lambda: write_predictions(model, graph, folder / "predictions.parquet"))
     summary = f"batches of {model.batch_size_}, test accuracy {model.result_.test_accuracy:.3f}"
     print(json.dumps({"rows": rows, "summary": summary}))
