@@ -85,7 +85,7 @@ def main(nodes: int) -> None:
     rows = [
         ("nodes/s / torch_geometric get_ppr", small["two"], small["peer"], small["two"] / small["peer"], "at least 7"),
         (
-            f"recall of the top {SIZE}, mean (smallest)",
+            f"recall of the top {EXTRACTOR.size}, mean (smallest)",
             small["recall"],
             small["least"],
             small["recall"],
@@ -107,7 +107,7 @@ def main(nodes: int) -> None:
             "",
         ),
     ]
-    graph = f"n={nodes}, m={10 * nodes}, p={SIZE}, c={C}, eps={EPS}"
+    graph = f"n={nodes}, m={10 * nodes}, p={EXTRACTOR.size}, c={EXTRACTOR.c}, eps={EXTRACTOR.eps}"
     names = ("what", "ours", "beside", "ratio", "bound")
     record.write("extraction", [{"graph": graph, **dict(zip(names, row, strict=True))} for row in rows])
 

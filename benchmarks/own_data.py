@@ -81,7 +81,7 @@ def whole_command(folder: Path) -> None:
     from gpatcher import cli
 
     arguments = ["--nodes", folder / "nodes.csv", "--edges", folder / "edges.csv", "--out", folder / "run"]
-    sys.argv = ["gpatcher", "fit", *map(str, arguments), "--model", "fast", "--epochs", "5"]
+    sys.argv = ["gpatcher", "fit", *map(str, arguments), "--model", "fast", "--set", "train.epochs=5"]
     started = time.perf_counter()
     cli.app(standalone_mode=False)
     rows = pa.parquet.read_metadata(folder / "run" / "predictions.parquet").num_rows
