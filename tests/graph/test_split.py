@@ -148,7 +148,7 @@ def test_parts_by_name():
     ("call", "message"),
     [
         (lambda: stratified_folds([0, 1] * 5, 2, 0), "folds must be at least 3, .* got 2"),
-        (lambda: stratified_folds([0, 1], 3, 0), "2 labelled nodes cannot be cut into 3 folds"),
+        (lambda: stratified_folds([0, 1], 3, 0), "2 labelled nodes cannot be divided into 3 folds"),
         (
             lambda: stratified_folds([0] * 9, 3, 0, np.array(["a"] * 8 + [None], object)),
             "1 labelled .* no group.*node 8",
