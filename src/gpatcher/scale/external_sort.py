@@ -97,11 +97,11 @@ def sort_edges(
 def _ranges(degree: IntArray, memory: int) -> list[int]:
     """Return the borders of ranges of nodes whose edges fit into memory; a range has at least one node."""
     most = max(1, memory // _ENTRY_BYTES)
-    ends = np.cumsum(degree)
+    total = np.cumsum(degree)
     borders = [0]
     while borders[-1] < degree.size:
-        before = ends[borders[-1] - 1] if borders[-1] else 0
-        borders.append(max(borders[-1] + 1, int(np.searchsorted(ends, before + most, side="right"))))
+        before = total[borders[-1] - 1] if borders[-1] else 0
+        borders.append(max(borders[-1] + 1, int(np.searchsorted(total, before + most, side="right"))))
     return borders
 
 
