@@ -305,7 +305,8 @@ def _print_summary(screen: Console, model: str, graph: Graph, records: list[Reco
     screen.print(table)
     scored = [record["test_accuracy"] for record in records if record["test_accuracy"] is not None]
     if scored:
-        screen.print(f"Test accuracy: {summarise(scored)}", style="bold")
+        summary = summarise(scored)
+        screen.print(f"Test accuracy: {summary}, {summary.interval}", style="bold")
     peak = max(record["peak_rss_mb"] for record in records)
     sizes = {record["batch_size"] for record in records} - {None}
     batches = f" with batches of {', '.join(counted(size, 'node') for size in sizes)}" if sizes else ""

@@ -80,33 +80,56 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean, standard deviation and 95 % interval (Student's t) of the mean over runs."""
+    """The results of several runs.
+
+    Parameters
+    ----------
+    count : int
+        Number of runs.
+    mean : float
+    std : float or None
+        Standard deviation; None for a single run.
+    low, high : float or None
+        95 % interval (Student's t) of the mean; None for a single run.
+    """
 
     count: int
     mean: float
-    std: float
-    low: float
-    high: float
+    std: float | None
+    low: float | None
+    high: float | None
+
+    @property
+    def spread(self) -> str:
+        """The standard deviation in %, such as ``± 2.0``; empty for a single run."""
+        return "" if self.std is None else f"± {100 * self.std:.1f}"
+
+    @property
+    def interval(self) -> str:
+        """The interval of the mean in words, in %."""
+        if self.low is None or self.high is None:
+            return "one run"
+        return f"95 % interval {100 * self.low:.1f} to {100 * self.high:.1f}"
 
     def __str__(self) -> str:
-        if self.count < 2:
-            return f"{100 * self.mean:.1f}, one run"
-        interval = f"95 % interval {100 * self.low:.1f} to {100 * self.high:.1f}"
-        return f"{100 * self.mean:.1f} ± {100 * self.std:.1f}, {interval}"
+        return f"{100 * self.mean:.1f} {self.spread}".rstrip()
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """Summarise the accuracies of several runs; the interval is cut at 0 and 1.
+    """Summarise results in [0, 1] of several runs, such as accuracies; the interval is cut at 0 and 1.
 
     Examples
     --------
-    >>> str(summarise([0.8, 0.82, 0.84]))
-    '82.0 ± 2.0, 95 % interval 77.0 to 87.0'
+    >>> summary = summarise([0.8, 0.82, 0.84])
+    >>> str(summary), summary.interval
+    ('82.0 ± 2.0', '95 % interval 77.0 to 87.0')
     """
     array = np.asarray(values, dtype=float)
+    if not array.size:
+        raise InputError("there are no runs to summarise")
     mean = float(array.mean())
-    if len(array) < 2:
-        return Summary(len(array), mean, 0.0, mean, mean)
+    if array.size == 1:
+        return Summary(1, mean, None, None, None)
     std = float(array.std(ddof=1))
     half = float(stats.t.ppf(0.975, len(array) - 1)) * std / np.sqrt(len(array))
     return Summary(len(array), mean, std, max(0.0, mean - half), min(1.0, mean + half))
