@@ -2,7 +2,7 @@
 
     python tools/convert_records.py results
 
-Figures are kept as they are. Fields that version 1 did not have are null.
+Figures are kept as they are. Fields that a record of a training run lacks are null.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpatcher.bench.tuning import Search
+from gpatcher.errors import InputError
 from gpatcher.io import write_text
 from gpatcher.runs.records import RECORD_VERSION, settings_hash
 from gpatcher.runs.run import Job
@@ -25,6 +26,7 @@ TRAIN = {"stop": "monitor", "renew_every": "reselect_every", "average": "ema_dec
 TRAIN |= {name: name for name in ("lr", "weight_decay", "epochs", "patience", "batch_size", "filter_lr")}
 TRAIN |= {"class_weights": "class_weights"}
 EXPERIMENTS = {"honest": "leak_free", "dial": "csbm_sweep"}
+NEW_FIELDS = ("directed", "metrics", "batch_size", "memory", "extractors", "compared", "calibration", "response")
 
 
 def dotted(name: str, patcher: bool) -> str:
@@ -47,7 +49,7 @@ def settings(model: str, config: dict[str, Any]) -> dict[str, Any]:
     for name, value in config.items():
         section, _, key = dotted(name, patcher).partition(".")
         nested[section][key] = value
-    return complete(nested) if patcher else nested
+    return complete(nested, model) if patcher else nested
 
 
 def job_record(old: dict[str, Any]) -> dict[str, Any]:
@@ -76,9 +78,13 @@ def job_record(old: dict[str, Any]) -> dict[str, Any]:
         task,
     )
     gone = ("job", "preset", "tuned", "config", "config_hash")
-    rest = {name: value for name, value in old.items() if name not in gone}
-    added = {} if task in ("statistics", "runtime") else {"metrics": None, "directed": None, "batch_size": None}
-    return job.header() | added | rest | {"version": RECORD_VERSION}
+    return with_all_fields(job.header() | {name: value for name, value in old.items() if name not in gone})
+
+
+def with_all_fields(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record of a training run with null for the fields that it lacks; any other record as it is."""
+    missing = {name: None for name in NEW_FIELDS if name not in record} if "val" in record else {}
+    return record | missing
 
 
 def trial_record(old: dict[str, Any], latest: dict[tuple[str, str], str]) -> dict[str, Any]:
@@ -101,18 +107,33 @@ def published_record(old: dict[str, Any]) -> dict[str, Any]:
 
 def convert(path: Path) -> int:
     """Convert a file; return how many of its lines changed."""
-    lines = [json.loads(line) for line in path.read_text().splitlines() if line]
-    latest = {(line["dataset"], line["model"]): line["search"] for line in lines if "search" in line}
+    lines = path.read_text().splitlines()
+    parsed = [_parse(line) for line in lines]
+    latest = {(old["dataset"], old["model"]): old["search"] for old in parsed if old is not None and "search" in old}
     new = []
-    for line in lines:
-        if line.get("version") == RECORD_VERSION:
+    for line, old in zip(lines, parsed, strict=True):
+        if old is None:
             new.append(line)
-        elif "published" in line:
-            new.append(published_record(line))
+        elif "published" in old:
+            new.append(json.dumps(old if old.get("version") == RECORD_VERSION else published_record(old)))
+        elif "search" in old:
+            new.append(json.dumps(old if old.get("version") == RECORD_VERSION else trial_record(old, latest)))
+        elif "job" in old:
+            current = old.get("version") == RECORD_VERSION
+            new.append(json.dumps(with_all_fields(old) if current else job_record(old)))
         else:
-            new.append(trial_record(line, latest) if "search" in line else job_record(line))
-    write_text(path, "".join(json.dumps(line) + "\n" for line in new))
-    return sum(old is not line for old, line in zip(lines, new, strict=True))
+            raise InputError(f"{path} holds records of 'gpatcher fit'; run it again with another --out")
+    write_text(path, "".join(f"{line}\n" for line in new))
+    return sum(old != line for old, line in zip(lines, new, strict=True))
+
+
+def _parse(line: str) -> dict[str, Any] | None:
+    """Return a record; None for a line cut short by a kill, which stays as it is."""
+    try:
+        record: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return None
+    return record
 
 
 def main() -> None:

@@ -40,7 +40,7 @@ class Row:
     Parameters
     ----------
     model : str
-        A name of `gpatcher.runs.run.MODELS`.
+        A name of `gpatcher.runs.settings.MODELS`.
     changes : mapping
         Settings that are replaced, by dotted name.
     preset : str, optional
@@ -187,13 +187,24 @@ def load_source(dataset: str, split: int, root: Path | None) -> Graph:
     return load_graph(dataset, root)
 
 
-def plan_splits(dataset: str, splits: str, seed: int, root: Path | None) -> list[tuple[int, int]]:
-    """Return (split, seed) of each run that ``splits`` asks for; of a generator the seed draws the graph."""
+def plan_splits(dataset: str, splits: str, seed: int, graph: Graph) -> list[tuple[int, int]]:
+    """Return (split, seed) of each run that ``splits`` asks for.
+
+    Parameters
+    ----------
+    dataset : str
+    splits : str
+        ``all``, or numbers such as ``0,1``; of a generator, each is another graph.
+    seed : int
+        Of the first run.
+    graph : Graph
+        That of split 0.
+    """
     from gpatcher.graph.split import parse_splits, plan_runs
 
     if is_generated(dataset):
         return [(k, k) for k in parse_splits(_DRAWS if splits.strip() == "all" else splits)]
-    return plan_runs(load_source(dataset, 0, root), splits, seed)
+    return plan_runs(graph, splits, seed)
 
 
 def plan_jobs(
@@ -221,13 +232,14 @@ def plan_jobs(
         runs = [(0, seed)]
         if experiment.task != "runtime":
             try:
-                planned = plan_splits(dataset, splits or experiment.splits, seed, root)
+                graph = load_source(dataset, 0, root)
             except InputError as error:
                 if datasets is not None:
                     raise
                 notes.append(f"{dataset} is not run: {error}")
                 continue
-            runs = runs if experiment.task == "statistics" else planned
+            if experiment.task != "statistics":
+                runs = plan_splits(dataset, experiment.splits if splits is None else splits, seed, graph)
         for row in selected:
             about = experiment.rows[row]
             settings: dict[str, Any] = dict(about.changes)

@@ -14,17 +14,17 @@ _BATCH = 4096  # patches at a time, as in prediction
 
 @torch.no_grad()
 def mixer_seconds(n: int, p: int, hidden: int = 64, layers: int = 2, repeats: int = 3) -> float:
-    """Return the seconds of one pass of the mixer over n patches of p places, the median of a few passes."""
+    """Return the seconds of one pass of the mixer over n patches of p positions, the median of a few passes."""
     torch.manual_seed(0)
     mixer = PatchMixer(p, hidden, layers).eval()
     rows = torch.randn(min(n, _BATCH), p, hidden)
-    there = torch.ones(len(rows), p)
-    mixer(rows, there)  # the first pass sets up
+    mask = torch.ones(len(rows), p)
+    mixer(rows, mask)  # the first pass sets up
     seconds = []
     for _ in range(repeats):
         started = time.perf_counter()
         for start in range(0, n, _BATCH):
             size = min(_BATCH, n - start)
-            mixer(rows[:size], there[:size])
+            mixer(rows[:size], mask[:size])
         seconds.append(time.perf_counter() - started)
     return statistics.median(seconds)

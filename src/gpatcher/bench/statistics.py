@@ -11,7 +11,7 @@ from scipy import stats
 
 from gpatcher.arrays import FloatArray
 from gpatcher.bench.plan import dataset_title, row_title
-from gpatcher.errors import InputError, counted
+from gpatcher.errors import counted
 
 
 def paired_p(a: Sequence[float], b: Sequence[float], ratio: float = 0.0) -> float | None:

@@ -19,13 +19,13 @@ import numpy as np
 import torch
 
 from gpatcher.baselines import BASELINES, SEARCH
-from gpatcher.bench.plan import TITLES, experiment_names, load_experiment, plan_splits, select
+from gpatcher.bench.plan import TITLES, experiment_names, load_experiment, load_source, plan_splits, select
 from gpatcher.bench.tasks import load_split
 from gpatcher.errors import InputError, InputWarning
 from gpatcher.io import claimed, make_folder, write_json
 from gpatcher.runs.records import RECORD_VERSION, append_record, read_records, settings_hash, versions
-from gpatcher.runs.run import MODELS, Cache, Job, run_job
-from gpatcher.runs.settings import PATCHERS, Shipped, resolve_settings
+from gpatcher.runs.run import Cache, Job, run_job
+from gpatcher.runs.settings import MODELS, PATCHERS, Shipped, resolve_settings
 from gpatcher.scale.executors import Engine
 
 Space = dict[str, list[Any]]  # setting by dotted name → values to try; readout as text
@@ -183,12 +183,13 @@ def plan_searches(
     searches, notes = [], []
     for dataset in select(datasets, all_datasets, "data set"):
         try:
-            plan_splits(dataset, splits, 0, root)
+            graph = load_source(dataset, 0, root)
         except InputError as error:
             if datasets is not None or "/" in target:
                 raise
             notes.append(f"{dataset} is not tuned: {error}")
             continue
+        plan_splits(dataset, splits, 0, graph)  # refuses splits that the data set does not have
         searches += [Search(model, dataset, space, splits, seed, trials) for model in selected]
     return searches, notes
 
@@ -289,8 +290,8 @@ def validate(search: Search, drawn: dict[str, Any], root: Path | None, cache: Ca
     results = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InputWarning)
-        for split, seed in plan_splits(search.dataset, search.splits, 0, root):
-            graph, own = load_split(search.dataset, split, seed, root)
+        for split, seed in plan_splits(search.dataset, search.splits, 0, load_split(search.dataset, 0, root)[0]):
+            graph, own = load_split(search.dataset, split, root)
             job = Job("tune", search.dataset, search.model, settings, split, seed)
             results.append(float(run_job(job, graph, own, cache=cache, read_test=False).record["val"]))
     return results

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
@@ -41,41 +41,23 @@ class ShuffledExtractor(Extractor):
         return self.extractor.prepare_unseen(unseen, memory=memory)
 
     def source(self, data: Any) -> PatchSource:
-        """Return the extractor's module with its positions permuted."""
-        return ShuffledPatches(self.extractor.source(data), self.seed)
+        """Return the extractor's module; what a model reads from it has its positions permuted."""
+        module = self.extractor.source(data)
+        n = len(module.patches().index)
+        columns = np.tile(np.arange(1, self.size), (n, 1))
+        permuted = np.random.default_rng(self.seed).permuted(columns, axis=1)
+        order = torch.from_numpy(np.hstack([np.zeros((n, 1), np.int64), permuted]))
+
+        def shuffle(_: nn.Module, nodes: tuple[Tensor], patches: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+            columns = order[nodes[0]]
+            return patches[0].gather(1, columns), patches[1].gather(1, columns)
+
+        module.register_forward_hook(shuffle)
+        return module
 
     def response(self, values: Tensor) -> Tensor:
         """Return the response of the extractor."""
         return self.extractor.response(values)
-
-
-class ShuffledPatches(PatchSource):
-    """Patches of another source with the positions after the node itself permuted, once per node."""
-
-    def __init__(self, source: PatchSource, seed: int) -> None:
-        super().__init__()
-        self.inner, self.size, self.seed = source, source.size, seed
-        self.learned = source.learned  # type: ignore[misc]
-        self.order: Tensor | None = None
-
-    def forward(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        """Return index and score, shape (b, p)."""
-        if self.order is None:
-            n = len(self.inner.patches().index)
-            columns = np.tile(np.arange(1, self.size), (n, 1))
-            order = np.random.default_rng(self.seed).permuted(columns, axis=1)
-            self.order = torch.from_numpy(np.hstack([np.zeros((n, 1), np.int64), order]))
-        index, score = self.inner(nodes)
-        return index.gather(1, self.order[nodes]), score.gather(1, self.order[nodes])
-
-    def patches(self) -> Patches:
-        """Return the patches of all nodes."""
-        index, score = self(torch.arange(len(self.inner.patches().index)))
-        return Patches(index.numpy().astype(np.int32), score.detach().numpy())
-
-    def reselect(self) -> None:
-        """Let the selection follow the weights."""
-        self.inner.reselect()
 
 
 def patch_graph(graph: Graph, patches: Patches) -> Graph:

@@ -22,7 +22,8 @@ from gpatcher.runs.evaluation import (
 )
 from gpatcher.runs.predict import write_predictions
 from gpatcher.runs.records import Record, append_record, read_records, settings_hash
-from gpatcher.runs.run import Cache, Job, Run, baseline_settings, run_job
+from gpatcher.runs.run import Cache, Job, baseline_settings, run_job
+from gpatcher.runs.settings import PATCHERS, complete
 from gpatcher.scale.executors import RayEngine
 
 RECORDS, PREDICTIONS = "records.jsonl", "predictions.parquet"
@@ -94,7 +95,7 @@ def fit_splits(
     model : str
         ``gpatcher`` or ``fast``.
     settings : dict
-        See `gpatcher.runs.settings`.
+        See `gpatcher.runs.settings`; what is not given has its default.
     out : Path
         Folder for records.jsonl, model.json, model.safetensors and evaluation.json.
     options : FitOptions, optional
@@ -103,14 +104,17 @@ def fit_splits(
         Called before the first model is saved, to write what else belongs into the folder. Until then an earlier run
         in it stays as it was.
     """
+    if model not in PATCHERS:
+        raise InputError(f"fit_splits trains {' or '.join(PATCHERS)}, got {model!r}; run_job trains a baseline")
     options, progress = options or FitOptions(), progress or FitProgress()
+    settings = complete(settings, model)
     runs = plan_runs(graph, options.splits, options.seed)
     make_folder(out)
     key = settings_hash(settings if options.memory is None else {**settings, "memory": options.memory})
-    finished = _finished(out, graph, key) if options.resume else {}
+    finished = _finished(out, graph, settings, options.memory) if options.resume else {}
     records: list[Record] = []
     best = -1.0
-    kept: Run | None = None
+    kept: GPatcherClassifier | None = None
     cache = Cache()
     for number, (split, seed) in enumerate(runs, 1):
         if (split, seed) in finished:
@@ -128,7 +132,6 @@ def fit_splits(
         run = run_job(
             Job("fit", graph.name, model, settings, split, seed),
             graph,
-            graph.splits[split] if graph.splits else None,
             cache=cache,
             device=options.device,
             memory=options.memory,
@@ -141,35 +144,33 @@ def fit_splits(
         )
         # the model first: a run that is on record is not made again
         if run.record["val_accuracy"] > best and run.classifier is not None:
-            best, kept = run.record["val_accuracy"], run
+            best, kept = run.record["val_accuracy"], run.classifier
             if before_saving is not None:
                 before_saving()
                 before_saving = None
-            run.classifier.save(out, source=options.source)
-        record = run.record | {"run_key": key}
-        append_record(out / RECORDS, record)
+            kept.save(out, source=options.source)
+        append_record(out / RECORDS, run.record)
         _remove_checkpoints(checkpoint)
-        records.append(record)
-    if kept is not None:
-        classifier = kept.classifier
-    elif not (out / EVALUATION).exists():  # all runs were finished, but a kill came before the evaluation
-        classifier = GPatcherClassifier.load(out, graph)
-    else:
+        records.append(run.record)
+    if kept is None and not (out / EVALUATION).exists():
+        # all runs were finished, but a kill came before the evaluation
+        kept = GPatcherClassifier.load(out, graph)
+    if kept is None:
         return records
-    if classifier is None:
-        raise InputError(f"{model} is a baseline; 'gpatcher fit' trains gpatcher or fast")
     if graph.node_ids is not None:
         progress.stage("predicting")
-        write_predictions(classifier, graph, out / PREDICTIONS)
-    evaluate_run(classifier, graph, out, compare=options.compare, progress=progress)
+        write_predictions(kept, graph, out / PREDICTIONS)
+    evaluate_run(kept, graph, out, compare=options.compare, progress=progress)
     return records
 
 
-def _finished(out: Path, graph: Graph, key: str) -> dict[tuple[int, int], Record]:
+def _finished(out: Path, graph: Graph, settings: dict[str, Any], memory: int | None) -> dict[tuple[int, int], Record]:
+    """Return the records of this graph and these settings by split and seed; the batch size depends on the memory."""
+    wanted = ("fit", graph.content_hash, settings_hash(settings), memory)
     return {
         (record["split"], record["seed"]): record
         for record in read_records(out / RECORDS)
-        if (record["graph"], record["run_key"]) == (graph.content_hash, key)
+        if tuple(record.get(name) for name in ("experiment", "graph", "settings_hash", "memory")) == wanted
     }
 
 
@@ -212,7 +213,7 @@ def train_baselines(
     for name, title in BASELINES.items():
         progress.stage(f"training {title} for comparison")
         job = Job("fit", graph.name, name, baseline_settings(classifier), 0, classifier.seed)
-        run = run_job(job, graph, classifier.split_, cache=cache)
+        run = run_job(job, graph, classifier.split_, cache=cache, device=classifier.device)
         results.append(
             BaselineResult(
                 title,

@@ -80,16 +80,24 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean, standard deviation and 95 % interval of the mean over runs (Student's t), each cut at 0 and 1.
+    """The results of several runs.
 
-    A single run has neither a standard deviation nor an interval.
+    Parameters
+    ----------
+    count : int
+        Number of runs.
+    mean : float
+    std : float or None
+        Standard deviation; None for a single run.
+    low, high : float or None
+        95 % interval (Student's t) of the mean; None for a single run.
     """
 
     count: int
     mean: float
-    std: float | None = None
-    low: float | None = None
-    high: float | None = None
+    std: float | None
+    low: float | None
+    high: float | None
 
     @property
     def spread(self) -> str:
@@ -98,7 +106,7 @@ class Summary:
 
     @property
     def interval(self) -> str:
-        """The interval in words."""
+        """The interval of the mean in words, in %."""
         if self.low is None or self.high is None:
             return "one run"
         return f"95 % interval {100 * self.low:.1f} to {100 * self.high:.1f}"
@@ -108,20 +116,20 @@ class Summary:
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """Summarise the results of several runs.
+    """Summarise results in [0, 1] of several runs, such as accuracies; the interval is cut at 0 and 1.
 
     Examples
     --------
     >>> summary = summarise([0.8, 0.82, 0.84])
-    >>> str(summary), summary.interval, str(summarise([0.8]))
-    ('82.0 ± 2.0', '95 % interval 77.0 to 87.0', '80.0')
+    >>> str(summary), summary.interval
+    ('82.0 ± 2.0', '95 % interval 77.0 to 87.0')
     """
     array = np.asarray(values, dtype=float)
     if not array.size:
         raise InputError("there are no runs to summarise")
     mean = float(array.mean())
-    if array.size < 2:
-        return Summary(1, mean)
+    if array.size == 1:
+        return Summary(1, mean, None, None, None)
     std = float(array.std(ddof=1))
     half = float(stats.t.ppf(0.975, array.size - 1)) * std / np.sqrt(array.size)
     return Summary(array.size, mean, std, max(0.0, mean - half), min(1.0, mean + half))

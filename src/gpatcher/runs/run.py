@@ -23,23 +23,24 @@ from gpatcher.datasets.registry import NAMED, canonical_key
 from gpatcher.errors import InputError
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.estimator.memory import peak_rss_mb, reset_peak
-from gpatcher.estimator.prepare import Prepared, as_extractors
+from gpatcher.estimator.prepare import Prepared, as_extractors, check_device
 from gpatcher.estimator.settings import Settings, make_config
 from gpatcher.graph.graph import Graph
-from gpatcher.graph.split import Split
+from gpatcher.graph.split import Split, stratified_split
 from gpatcher.model.inputs import FeatureConfig, FeatureTable, node_features
 from gpatcher.patches.base import Extractor
 from gpatcher.patches.base import Progress as ExtractionProgress
 from gpatcher.patches.spectral import LearnedFilter
 from gpatcher.runs.ablations import ShuffledExtractor, patch_graph
+from gpatcher.runs.evaluation import is_large
 from gpatcher.runs.records import RECORD_VERSION, Record, settings_hash, versions
 from gpatcher.runs.settings import PATCHERS
 from gpatcher.scale.executors import RayEngine
+from gpatcher.spectral.heterophily import heterophily
 from gpatcher.training.loop import FitResult, Progress, TrainConfig, fit, predict_logits
 from gpatcher.training.metrics import measure_all
 from gpatcher.trust.calibration import reliability
 
-MODELS = (*BASELINES, *PATCHERS)
 _POINTS = 41  # of a filter's response in a record
 
 
@@ -54,7 +55,7 @@ class Job:
     dataset : str
         What the graph is loaded by.
     model : str
-        One of `MODELS`.
+        ``gpatcher``, ``fast`` or the name of a baseline.
     settings : mapping
         Sections patches, features, model and train, see `gpatcher.runs.settings`.
     split, seed : int
@@ -134,26 +135,34 @@ class Run:
 
 
 class Cache:
-    """What one process makes once and uses for many runs: the features and the patches of the last graph."""
+    """What one process makes once and uses for many runs: features, patches and heterophily of the last graph."""
 
     def __init__(self) -> None:
         self.prepared: tuple[Prepared, ...] | None = None
-        self._features: dict[FeatureConfig, FeatureTable] = {}
+        self._features: dict[tuple[FeatureConfig, str], FeatureTable] = {}
         self._graph: Graph | None = None
+        self._heterophily: tuple[Graph, float | None] | None = None
 
-    def features(self, graph: Graph, config: FeatureConfig) -> FeatureTable:
-        """Return the features, made once per graph and configuration."""
+    def features(self, graph: Graph, config: FeatureConfig, device: str = "cpu") -> FeatureTable:
+        """Return the features, made once per graph, configuration and device."""
         if self._graph is not graph:
             self._features, self._graph = {}, graph
-        if config not in self._features:
-            self._features[config] = node_features(graph, config)
-        return self._features[config]
+        if (config, device) not in self._features:
+            self._features[config, device] = node_features(graph, config, check_device(device))
+        return self._features[config, device]
+
+    def node_heterophily(self, graph: Graph) -> float | None:
+        """Return the node heterophily, measured once per graph; None where it is not defined or the graph is large."""
+        if self._heterophily is None or self._heterophily[0] is not graph:
+            level = np.nan if is_large(graph) else heterophily(graph).node_heterophily
+            self._heterophily = graph, None if np.isnan(level) else round(level, 4)
+        return self._heterophily[1]
 
 
 def run_job(
     job: Job,
     graph: Graph,
-    split: Split | None,
+    split: Split | None = None,
     *,
     cache: Cache | None = None,
     read_test: bool = True,
@@ -173,7 +182,7 @@ def run_job(
     job : Job
     graph : Graph
     split : Split, optional
-        By default a stratified one, drawn by the seed.
+        By default the graph's split of the job's number; where it has none, a stratified one drawn by the seed.
     cache : Cache, optional
         Shares features and patches between runs on one graph.
     read_test : bool
@@ -197,39 +206,45 @@ def run_job(
     >>> run_job(Job("fit", "csbm", "mlp", settings, 0, 0), graph, graph.splits[0]).record["epochs"]
     5
     """
-    if job.model not in MODELS:
-        raise InputError(f"unknown model {job.model!r}; choose one of {', '.join(MODELS)}")
+    if job.model not in PATCHERS and job.model not in BASELINES:
+        raise InputError(f"unknown model {job.model!r}; choose one of {', '.join((*BASELINES, *PATCHERS))}")
     cache = cache or Cache()
     reset_peak()
     started = time.perf_counter()
-    if split is not None and not read_test:
+    if split is None:
+        split = _own_split(job, graph)
+    if not read_test:
         split = Split(split.train, split.val, np.empty(0, np.int64))
     classifier = None
     model: nn.Module
     if job.model in PATCHERS:
         classifier = GPatcherClassifier.from_settings(dict(job.settings), device=device, memory=memory, seed=job.seed)
-        if job.ablation.get("shuffle_patches"):
-            [inner] = as_extractors(classifier.patches)
-            classifier.set_params(patches=ShuffledExtractor(size=inner.size, extractor=inner, seed=job.seed))
         if cache.prepared is None or not classifier._matches(cache.prepared, graph):
             cache.prepared = classifier.prepare(graph, patch_table, progress=extraction_progress)
+        prepared = cache.prepared
+        if job.ablation.get("shuffle_patches"):  # the order is no part of what is prepared, so it is shared as well
+            shuffled = tuple(
+                ShuffledExtractor(size=extractor.size, extractor=extractor, seed=job.seed)
+                for extractor in as_extractors(classifier.patches)
+            )
+            classifier.set_params(patches=shuffled)
+            prepared = tuple(replace(one, extractors=shuffled) for one in prepared)
         classifier.fit(
             graph,
             split,
-            prepared=cache.prepared,
+            prepared=prepared,
             progress=progress,
             checkpoint=checkpoint,
             engine=engine,
             workers=workers,
         )
-        model, x, result, split = classifier.model_, classifier.features_, classifier.result_, classifier.split_
+        model, x, result = classifier.model_, classifier.features_, classifier.result_
         batch_size = classifier.batch_size_
     else:
-        assert split is not None
         training_graph = graph
         if job.ablation.get("induced"):
             training_graph = _induced_graph(job, graph, split, cache)
-        model, x, result, config = _train_baseline(job, training_graph, split, cache, progress)
+        model, x, result, config = _train_baseline(job, training_graph, split, cache, device, progress)
         batch_size = config.batch_size
     metrics = {
         "validation": _metrics(model, x, graph, split.val, batch_size),
@@ -256,20 +271,31 @@ def run_job(
         "epochs": result.epochs,
         "best_epoch": result.best_epoch,
         "batch_size": batch_size,
+        "memory": memory,
         "train_seconds": round(result.seconds, 3),
+        **_patch_fields(classifier, graph, cache),
+        "peak_rss_mb": max(peak_rss_mb(), classifier.workers_peak_mb_ if classifier is not None else 0.0),
+        "seconds": round(time.perf_counter() - started, 3),
+        "node_heterophily": cache.node_heterophily(graph),
+        "versions": versions(),
     }
-    record |= _classifier_fields(classifier, graph, cache) if classifier is not None else {"extract_seconds": 0.0}
-    record["peak_rss_mb"] = max(peak_rss_mb(), classifier.workers_peak_mb_ if classifier is not None else 0.0)
-    record |= {"seconds": round(time.perf_counter() - started, 3), "versions": versions()}
     return Run(record, model, x, result, classifier)
 
 
+def _own_split(job: Job, graph: Graph) -> Split:
+    if not graph.splits:
+        return stratified_split(graph.labels(), 0.6, 0.2, job.seed)
+    if not 0 <= job.split < len(graph.splits):
+        raise InputError(f"{graph.name} has no split {job.split}; its splits are 0 to {len(graph.splits) - 1}")
+    return graph.splits[job.split]
+
+
 def _train_baseline(
-    job: Job, graph: Graph, split: Split, cache: Cache, progress: Progress | None
+    job: Job, graph: Graph, split: Split, cache: Cache, device: str, progress: Progress | None
 ) -> tuple[nn.Module, FeatureTable, FitResult, TrainConfig]:
     features = make_config("features", job.settings.get("features", {}))
     config = make_config("train", job.settings.get("train", {}))
-    x = cache.features(graph, features)
+    x = cache.features(graph, features, device)
     torch.manual_seed(job.seed)
     model = make_baseline(job.model, graph, x.shape[1], split, **job.settings.get("model", {})).to(x.device)
     return model, x, fit(model, x, graph.labels(), split, config, seed=job.seed, progress=progress), config
@@ -285,18 +311,21 @@ def _metrics(
     return measure_all(graph.labels()[labelled], logits.softmax(1).numpy())
 
 
-def _classifier_fields(classifier: GPatcherClassifier, graph: Graph, cache: Cache) -> Record:
-    """Return the fields of a record that only a patch model has."""
+def _patch_fields(classifier: GPatcherClassifier | None, graph: Graph, cache: Cache) -> Record:
+    """Return the fields of a record that tell of patches; null for a baseline."""
+    if classifier is None:
+        return {"extractors": None, "compared": None, "extract_seconds": 0.0, "calibration": None, "response": None}
     extractors = [_unwrapped(extractor) for extractor in classifier.extractors_]
-    fields: Record = {
+    response = None
+    if isinstance(extractors[0], LearnedFilter):
+        response = [round(float(g), 4) for g in classifier.filter_response(_POINTS).response]
+    return {
         "extractors": [extractor.name for extractor in extractors],
         "compared": classifier.compared_,
         "extract_seconds": round(sum(one.seconds for one in cache.prepared or ()), 3),
         "calibration": calibration_figures(classifier, graph),
+        "response": response,
     }
-    if isinstance(extractors[0], LearnedFilter):
-        fields["response"] = [round(float(g), 4) for g in classifier.filter_response(_POINTS).response]
-    return fields
 
 
 def _unwrapped(extractor: Extractor) -> Extractor:

@@ -16,8 +16,10 @@ from dataclasses import MISSING, fields
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
+from gpatcher.baselines import baseline_titles
 from gpatcher.errors import InputError
 from gpatcher.estimator.settings import CONFIGS, Settings, make_config, to_parts, to_settings
 from gpatcher.model.gpatcher import ModelConfig
@@ -28,6 +30,8 @@ from gpatcher.training.loop import TrainConfig
 Shipped = dict[str, dict[str, dict[str, Any]]]  # data set → model → {"settings", "trials", "val", ...}
 
 PATCHERS = {"gpatcher": "heterophily-aware", "fast": "ppr"}  # the extractor that each name stands for
+MODELS = (*baseline_titles(), *PATCHERS)
+_KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
 
 # NOTE[DIFF] rows are scaled by their scores here too: without it no gradient would reach the filter.
 PAPER: Settings = {
@@ -99,6 +103,8 @@ def resolve_settings(
         Values by dotted name, such as ``{"train.lr": 0.01}``, applied last.
     """
     shipped = shipped_settings() if shipped is None else shipped
+    if model not in MODELS:
+        raise InputError(f"unknown model {model!r}; choose one of {', '.join(MODELS)}")
     if preset not in (None, "paper", "default") and str(preset).lower() not in shipped:
         raise InputError(f"unknown preset {preset!r}; choose paper, default or one of {', '.join(shipped)}")
     chosen: dict[str, Any] = {}
@@ -106,9 +112,7 @@ def resolve_settings(
         chosen = shipped.get((preset or dataset).lower(), {}).get(model, {})
     trials = int(chosen["trials"]) if chosen else None
     if model in PATCHERS:
-        own = PAPER if preset == "paper" else chosen.get("settings", {})
-        extractor = {"name": PATCHERS[model], **own.get("patches", {})}
-        settings = complete({**copy.deepcopy(own), "patches": extractor})
+        settings = complete(PAPER if preset == "paper" else chosen.get("settings", {}), model)
     else:
         settings = copy.deepcopy(PROTOCOL)
         for section, values in chosen.get("settings", {}).items():
@@ -116,11 +120,19 @@ def resolve_settings(
     return apply_changes(settings, changes or {}), trials
 
 
-def complete(settings: Mapping[str, Any]) -> Settings:
-    """Return the settings of a patch model with all defaults filled in."""
-    parts = to_parts(settings)
-    features, model, train = (parts.get(name, CONFIGS[name]()) for name in ("features", "model", "train"))
-    return to_settings(parts["patches"], features, model, train)
+def complete(settings: Mapping[str, Any], model: str) -> Settings:
+    """Return the settings of a patch model with all defaults filled in.
+
+    Examples
+    --------
+    >>> complete({"patches": {"size": 8}}, "fast")["patches"]
+    {'name': 'ppr', 'size': 8, 'c': 0.5, 'eps': 1e-05, 'self_loops': False}
+    """
+    patches = settings.get("patches", {})
+    if isinstance(patches, Mapping):  # several sources are a list
+        patches = {"name": PATCHERS[model], **patches}
+    parts = to_parts({**settings, "patches": patches})
+    return to_settings(parts["patches"], *(parts.get(section, config()) for section, config in CONFIGS.items()))
 
 
 def apply_changes(settings: Settings, changes: Mapping[str, Any]) -> Settings:
@@ -143,7 +155,8 @@ def apply_changes(settings: Settings, changes: Mapping[str, Any]) -> Settings:
             settings["patches"] = _changed_source(settings["patches"], key, value)
             continue
         if section in CONFIGS and (section != "model" or "patches" in settings):
-            make_config(section, {key: _as_type(CONFIGS[section], name, value)})
+            value = _as_type(CONFIGS[section], name, value)
+            make_config(section, {key: value})
         settings[section][key] = value
     return settings
 
@@ -151,6 +164,8 @@ def apply_changes(settings: Settings, changes: Mapping[str, Any]) -> Settings:
 def _changed_source(source: Any, key: str, value: Any) -> dict[str, Any]:
     if isinstance(source, list):
         raise InputError(f"patches.{key} is ambiguous: the model has {len(source)} patch sources")
+    if key == "name" and not isinstance(value, str):
+        raise InputError(f"patches.name must be text, got {value!r}")
     name = value if key == "name" else source["name"]
     parameters = {k: v for k, v in source.items() if k != "name"}
     if key != "name":
@@ -182,25 +197,25 @@ def parse_change(text: str) -> tuple[str, Any]:
 
 
 def _as_type(config: type[Any], name: str, value: Any) -> Any:
-    """Return the value of a setting, or an error where it has the wrong type."""
+    """Return the value of a setting in its type, 64.0 as 64; an error where it has another type."""
     hint = get_type_hints(config).get(name.partition(".")[2])
-    allowed = tuple(get_args(hint) or (hint,)) if hint is not None else (object,)
-    if value is None and type(None) in allowed:
+    if hint is None:
+        return value  # an unknown name, which `make_config` refuses
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+            raise InputError(f"{name} must be a list of names, got {value!r}")
+        return list(value)
+    kinds = get_args(hint) or (hint,)
+    if value is None and NoneType in kinds:
+        return None
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if int in kinds and number and float(value).is_integer():
+        return int(value)
+    if float in kinds and number:
+        return float(value)
+    if type(value) in (bool, str) and type(value) in kinds:
         return value
-    if hint is None or isinstance(value, list | tuple):
-        return value
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    matches = {
-        bool: isinstance(value, bool),
-        int: is_number and float(value).is_integer(),
-        float: is_number,
-        str: isinstance(value, str),
-    }
-    if not any(matches.get(kind, False) for kind in allowed):
-        kinds = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
-        wanted = next((kinds[kind] for kind in allowed if kind in kinds), "a list")
-        raise InputError(f"{name} must be {wanted}, got {value!r}")
-    return value
+    raise InputError(f"{name} must be {' or '.join(_KINDS[kind] for kind in kinds if kind in _KINDS)}, got {value!r}")
 
 
 # ------------------------------------------------------------------------------------------------ descriptions
