@@ -273,7 +273,7 @@ def test_duplicate_edges_are_counted(write):
         ("id,label\na,x\nb\n", r"nodes.csv cannot be read: .*#3.*Expected 2 columns, got 1"),
         (
             "id,label\na,x\nb,y\na,x\nc,x\na,y\n",
-            r"1 id .*appears more .* first 'a' on line 2, line 4, line 6;",
+            r"1 id .*appears more .* first 'a' \(line 2, line 4, line 6\);",
         ),
         ("id,label\na,x\n,y\nb,x\n,y\n", r"2 of 4 values in column 'id' are missing, the first on line 3;"),
         ("id,label\n1,x\n,y\n", r"1 of 2 values in column 'id' are missing, the first on line 3;"),
@@ -285,7 +285,7 @@ def test_duplicate_edges_are_counted(write):
         (
             "id,label\n1,x\n2,y\n",
             r"ids differ in dtype: column 'id' is int64 in .*nodes.csv, column 'source' is text in .*edges.csv; "
-            r"2 of 'source' are not integers, the first 'a' on line 2",
+            r"2 of 'source' are not integers, the first 'a' \(line 2\)",
         ),
     ],
 )

@@ -64,16 +64,10 @@ def _warn_clipped(warn: Warn, scaled: FloatArray, values: npt.NDArray[Any], unit
 
 @dataclass(frozen=True)
 class Column:
-    """A column with its features.
-
-    Parameters
-    ----------
-    column : str
-        Name of the column.
-    """
+    """A column with its features."""
 
     kind: ClassVar[str]
-    column: str
+    column: str  # its name
 
     def names(self) -> list[str]:
         """Return the names of the features."""
@@ -87,17 +81,9 @@ class Column:
 
 @dataclass(frozen=True)
 class DenseColumn(Column):
-    """A column of numbers, NaN where missing, with dense features.
+    """A column of numbers, NaN where missing, with dense features; by default the numbers as they are."""
 
-    Parameters
-    ----------
-    column : str
-        Name of the column.
-    indicator : bool
-        Whether a last feature marks missing values: it does where some were missing at fitting.
-    """
-
-    indicator: bool
+    indicator: bool  # whether a last feature marks missing values: it does where some were missing at fitting
 
     def names(self) -> list[str]:
         """Return the names of the features."""
@@ -119,7 +105,7 @@ class DenseColumn(Column):
         return [self.column]
 
     def _features(self, values: FloatArray, missing: npt.NDArray[np.bool_], warn: Warn) -> list[FloatArray]:
-        raise NotImplementedError
+        return [np.where(missing, 0.0, values)]
 
 
 @dataclass(frozen=True)
@@ -160,9 +146,6 @@ class RawColumn(DenseColumn):
     def fit(cls, column: str, values: FloatArray) -> Self:
         """Find out whether values are missing."""
         return cls(column, bool(np.isnan(values).any()))
-
-    def _features(self, values: FloatArray, missing: npt.NDArray[np.bool_], warn: Warn) -> list[FloatArray]:
-        return [np.where(missing, 0.0, values)]
 
 
 @dataclass(frozen=True)
@@ -246,22 +229,13 @@ class CategoryColumn(Column):
 
     A value that is new since fitting counts as rare. Without rare values at fitting it has zeros only, and so has a
     missing value where none was missing.
-
-    Parameters
-    ----------
-    column : str
-        Name of the column.
-    values, rare : list of str
-        Values with a feature each, the most frequent first, and the rare ones.
-    indicator : bool
-        Whether a last feature marks missing values.
     """
 
     kind: ClassVar[str] = "category"
     read = staticmethod(to_categorical)
-    values: list[str]
+    values: list[str]  # with a feature each, the most frequent first
     rare: list[str]
-    indicator: bool
+    indicator: bool  # whether a last feature marks missing values
 
     @classmethod
     def fit(cls, column: str, values: Categorical) -> Self:
@@ -301,13 +275,6 @@ class TextColumn(Column):
     """Lower-case words of two characters or more, hashed to signed features and scaled to length 1.
 
     The same features as scikit-learn's ``HashingVectorizer`` gives; zeros where the text is missing.
-
-    Parameters
-    ----------
-    column : str
-        Name of the column.
-    n_features : int
-        Number of features.
     """
 
     kind: ClassVar[str] = "text"

@@ -193,25 +193,27 @@ def _sorted_union(arrays: list[Any]) -> Any:
 def read_edges(table: TableSource, options: TableOptions, nodes: NodeRows | None) -> EdgeRows:
     """Read the edges whole; errors and warnings name what is wrong. Without nodes, these are the endpoints, sorted."""
     columns = table.read(list(options.edge_columns.values()))
-    ends = [Ids.read(table, column, columns[column]) for column in (options.source, options.target)]
-    others = [ids.values for ids in reversed(ends)] if nodes is None else [nodes.ids.values] * 2
-    ends = [ids.like(other) for ids, other in zip(ends, others, strict=True)]
-    missing = np.logical_or(*(ids.missing(options.on_missing_id) for ids in ends))
+    endpoints = [Ids.read(table, column, columns[column]) for column in (options.source, options.target)]
+    others = [ids.values for ids in reversed(endpoints)] if nodes is None else [nodes.ids.values] * 2
+    endpoints = [ids.like(other) for ids, other in zip(endpoints, others, strict=True)]
+    missing = np.logical_or(*(ids.missing(options.on_missing_id) for ids in endpoints))
     missing_endpoints = int(missing.sum())
     if missing_endpoints:
         warn_input(f"{table.path}: {missing_endpoints} of {missing.size} edges lack an endpoint and are not used")
-        ends = [ids.take(np.flatnonzero(~missing)) for ids in ends]
-    ends = [ids.exact() for ids in ends]
+        endpoints = [ids.take(np.flatnonzero(~missing)) for ids in endpoints]
+    endpoints = [ids.exact() for ids in endpoints]
     if nodes is None:
-        ends[0].require_same_dtype(ends[1])
-        ids = _sorted_union([combine_chunks(end.values) for end in ends])
+        endpoints[0].require_same_dtype(endpoints[1])
+        ids = _sorted_union([combine_chunks(endpoint.values) for endpoint in endpoints])
     else:
-        ids = _node_ids(nodes, ends, options)
-    edge_index = np.stack([to_numpy(pc.index_in(end.values, value_set=ids).fill_null(-1)) for end in ends])
+        ids = _node_ids(nodes, endpoints, options)
+    edge_index = np.stack(
+        [to_numpy(pc.index_in(endpoint.values, value_set=ids).fill_null(-1)) for endpoint in endpoints]
+    )
     if nodes is not None and options.on_unknown_id == "error":
         fix = "add these nodes, remove these edges, or pass on_unknown_id='drop' or 'add' (--on-unknown-id)"
-        for end, index in zip(ends, edge_index, strict=True):
-            end.reject(index < 0, f"are not in {nodes.ids.table.path}", fix)
+        for endpoint, index in zip(endpoints, edge_index, strict=True):
+            endpoint.reject(index < 0, f"are not in {nodes.ids.table.path}", fix)
     rows = np.flatnonzero(~missing)
     in_nodes = (edge_index >= 0).all(axis=0)
     unknown_ids = int(rows.size - in_nodes.sum())
@@ -227,19 +229,21 @@ def read_edges(table: TableSource, options: TableOptions, nodes: NodeRows | None
     return EdgeRows(ids, edge_index, weights, counts)
 
 
-def _node_ids(nodes: NodeRows, ends: list[Ids], options: TableOptions) -> Any:
+def _node_ids(nodes: NodeRows, endpoints: list[Ids], options: TableOptions) -> Any:
     """Return the ids of the nodes, and if asked for those that only the edges have."""
-    for end in ends:
-        nodes.ids.require_same_dtype(end)
+    for endpoint in endpoints:
+        nodes.ids.require_same_dtype(endpoint)
     ids = nodes.ids.values
     if options.on_unknown_id != "add":
         return ids
-    unique = pc.unique(pa.chunked_array([chunk for end in ends for chunk in end.values.chunks], ids.type))
+    unique = pc.unique(
+        pa.chunked_array([chunk for endpoint in endpoints for chunk in endpoint.values.chunks], ids.type)
+    )
     new = unique.filter(pc.invert(pc.is_in(unique, value_set=ids)))
     if len(new):
         warn_input(
-            f"{ends[0].table.path}: {counted(len(new), 'id is', 'ids are')} not in {nodes.ids.table.path} and added as "
-            f"nodes: {some(map(repr, new.to_pylist()))}"
+            f"{endpoints[0].table.path}: {counted(len(new), 'id is', 'ids are')} not in {nodes.ids.table.path} and "
+            f"added as nodes: {some(map(repr, new.to_pylist()))}"
         )
     return pa.concat_arrays([ids, new])
 

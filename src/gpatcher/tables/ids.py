@@ -108,7 +108,7 @@ class Ids:
             raise InputError(
                 f"{self.table.path}: {counted(duplicates.size, 'id')} in column {self.column!r} "
                 f"{'appears' if duplicates.size == 1 else 'appear'} more than once, the first "
-                f"{ids.values[int(positions[0])].as_py()!r} on {some(map(ids.location, positions.tolist()))}; keep one "
+                f"{ids.values[int(positions[0])].as_py()!r} ({some(map(ids.location, positions.tolist()))}); keep one "
                 "row per node, or pass on_duplicate_id='first' (--on-duplicate-id) to keep the first"
             )
         first = np.sort(np.unique(codes, return_index=True)[1])
@@ -120,11 +120,6 @@ class Ids:
         """Return the row or line of an id."""
         return self.table.location(int(position if self.rows is None else self.rows[position]))
 
-    @property
-    def dtype_name(self) -> str:
-        """The dtype as messages name it."""
-        return dtype_name(self.values.type)
-
     def require_same_dtype(self, other: Ids) -> None:
         """Raise an InputError where the ids could never match those of another column, with an example."""
         if self.values.type == other.values.type:
@@ -135,11 +130,12 @@ class Ids:
                 positions = np.flatnonzero(~to_numpy(pc.match_substring_regex(ids.values, r"^-?\d+$")))
                 if positions.size:
                     first = int(positions[0])
-                    shown = f"{ids.values[first].as_py()!r} on {ids.location(first)}"
+                    shown = f"{ids.values[first].as_py()!r} ({ids.location(first)})"
                     example = f"; {positions.size} of {ids.column!r} are not integers, the first {shown}"
         raise InputError(
-            f"the ids differ in dtype: column {self.column!r} is {self.dtype_name} in {self.table.path}, column "
-            f"{other.column!r} is {other.dtype_name} in {other.table.path}{example}; store both the same way"
+            f"the ids differ in dtype: column {self.column!r} is {dtype_name(self.values.type)} in {self.table.path}, "
+            f"column {other.column!r} is {dtype_name(other.values.type)} in {other.table.path}{example}; "
+            "store both the same way"
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,8 @@ from gpatcher.tables.encoder import TableEncoder
 from gpatcher.tables.nodes import NodeRows, read_nodes
 from gpatcher.tables.options import DEFAULT_LABEL, Counts, TableOptions
 from gpatcher.tables.reader import TableSource
+
+EncodedNodes: TypeAlias = tuple[TableEncoder | None, Features | None, list[str]]  # encoder, features, warnings
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +94,10 @@ def read_tables(nodes: Any, edges: Any, **options: Any) -> Graph:
 
     Parameters
     ----------
-    nodes, edges, options
-        See `load_tables`.
+    nodes, edges : str, Path, pyarrow.Table or pandas.DataFrame
+        The tables; ``nodes`` may be None. See `load_tables`.
+    **options
+        Fields of `gpatcher.tables.options.TableOptions`.
     """
     return load_tables(nodes, edges, **options).graph
 
@@ -116,38 +120,38 @@ def load_tables(nodes: Any, edges: Any, *, encoder: TableEncoder | None = None, 
     parsed = TableOptions.parse(options)
     edge_table = open_edges(edges, parsed)
     batches = prefetch(edge_table.iter_batches(list(parsed.edge_columns.values())))
-    rows = read_node_table(nodes, parsed, encoder)
+    node_rows = read_node_table(nodes, parsed, encoder)
 
     # features on one thread, edges on another: neither needs the other, and both release the GIL
     with ThreadPoolExecutor(1) as pool:
-        features = None if rows is None else pool.submit(encode_nodes, rows, parsed, encoder)
+        encoded = pool.submit(encode_nodes, node_rows, parsed, encoder)
         try:
-            ids = edge_ids(edge_table, parsed) if rows is None else rows.ids.values
+            ids = edge_ids(edge_table, parsed) if node_rows is None else node_rows.ids.values
             edge_rows = stream_edges(batches, parsed, ids)
         except (IrregularTableError, pa.ArrowException):
-            edge_rows = read_edges(edge_table, parsed, rows)
+            edge_rows = read_edges(edge_table, parsed, node_rows)
         pa.default_memory_pool().release_unused()
-        added = len(edge_rows.ids) - (0 if rows is None else len(rows.ids.values))
-        if rows is not None and features is not None and added:
-            features.exception()  # waits; features without the added nodes are of no use
-            rows.add_rows(added)
-            features = pool.submit(encode_nodes, rows, parsed, encoder)
+        added = len(edge_rows.ids) - (0 if node_rows is None else len(node_rows.ids.values))
+        if node_rows is not None and added:
+            encoded.exception()  # waits; features without the added nodes are of no use
+            node_rows.add_rows(added)
+            encoded = pool.submit(encode_nodes, node_rows, parsed, encoder)
         graph = Graph.from_edge_index(
             edge_rows.edge_index,
-            y=None if rows is None else rows.y,
+            y=None if node_rows is None else node_rows.y,
             num_nodes=len(edge_rows.ids),
             weights=edge_rows.weights,
-            classes=None if rows is None else rows.classes,
+            classes=None if node_rows is None else node_rows.classes,
             name=edge_table.stem if parsed.name is None else parsed.name,
             node_ids=edge_rows.ids.to_numpy(zero_copy_only=False),
         )
         counts = Counts(**edge_rows.counts, added=added, duplicate_edges=graph.duplicate_edges)
         if not parsed.directed:
             graph = make_undirected(graph)
-        if rows is None or features is None:
-            return Tables(graph, None, counts, parsed)
-        encoder, graph = add_node_data(graph, rows, features.result())
-    return Tables(graph, encoder, replace(counts, **rows.counts), parsed, rows.split_values)
+        encoder, graph = add_node_data(graph, node_rows, encoded.result())
+    if node_rows is None:
+        return Tables(graph, None, counts, parsed)
+    return Tables(graph, encoder, replace(counts, **node_rows.counts), parsed, node_rows.split_values)
 
 
 def read_node_table(nodes: Any, options: TableOptions, encoder: TableEncoder | None) -> NodeRows | None:
@@ -163,10 +167,10 @@ def read_node_table(nodes: Any, options: TableOptions, encoder: TableEncoder | N
     return None
 
 
-def encode_nodes(
-    rows: NodeRows, options: TableOptions, encoder: TableEncoder | None
-) -> tuple[TableEncoder | None, Features | None, list[str]]:
+def encode_nodes(rows: NodeRows | None, options: TableOptions, encoder: TableEncoder | None) -> EncodedNodes:
     """Return the encoder, by default a new one, the features and the warnings; None for both without features."""
+    if rows is None:
+        return None, None, []
     if encoder is None:
         encoder, x, messages = TableEncoder.fit_transform(rows.columns, options.columns, rows.reject)
     else:
@@ -174,15 +178,13 @@ def encode_nodes(
     return (encoder, x, messages) if encoder.encoders else (None, None, messages)
 
 
-def add_node_data(
-    graph: Graph, rows: NodeRows, encoded: tuple[TableEncoder | None, Features | None, list[str]]
-) -> tuple[TableEncoder | None, Graph]:
-    """Add the features that `encode_nodes` returned and the split of a column to a graph; issue the warnings."""
+def add_node_data(graph: Graph, rows: NodeRows | None, encoded: EncodedNodes) -> tuple[TableEncoder | None, Graph]:
+    """Add features and a split by column to a graph, and issue the warnings of `encode_nodes`."""
     encoder, x, messages = encoded
     for message in messages:
         warn_input(message)
     graph = graph.with_features(x)
-    if "split_column" in rows.split_values:
+    if rows is not None and "split_column" in rows.split_values:
         graph = graph.with_splits([split_from_parts(rows.split_values["split_column"])])
     return encoder, graph
 

@@ -62,7 +62,7 @@ def store_tables(
 def _sorted_graph(table: TableSource, rows: NodeRows | None, options: TableOptions, memory: int, draft: Path) -> Graph:
     """Write the edges to the draft folder and return the graph, memory-mapped."""
     ids = edge_ids(table, options) if rows is None else rows.ids.values
-    encoded = None if rows is None else encode_nodes(rows, options, None)
+    encoded = encode_nodes(rows, options, None)
     columns = list(options.edge_columns.values())
     weighted = options.weight is not None
     indptr, counts = sort_edges(
@@ -91,8 +91,7 @@ def _sorted_graph(table: TableSource, rows: NodeRows | None, options: TableOptio
         node_ids=ids.to_numpy(zero_copy_only=False),
         facts=facts,
     )
-    if rows is not None and encoded is not None:
-        _, graph = add_node_data(graph, rows, encoded)
+    _, graph = add_node_data(graph, rows, encoded)
     return graph
 
 

@@ -77,11 +77,11 @@ def read_new_tables(
     all_ids = pa.concat_arrays([old, new])
     edge_index = []
     for column, values in edge_table.read([parsed.source, parsed.target]).items():
-        ends = Ids.read(edge_table, column, values).like(old).drop_missing("error").exact()
-        _require_dtype_of_graph(ends, old)
-        index = to_numpy(pc.index_in(ends.values, value_set=all_ids).fill_null(-1)).astype(np.int64)
+        endpoints = Ids.read(edge_table, column, values).like(old).drop_missing("error").exact()
+        _require_dtype_of_graph(endpoints, old)
+        index = to_numpy(pc.index_in(endpoints.values, value_set=all_ids).fill_null(-1)).astype(np.int64)
         problem = f"are neither in {ids.table.path} nor in the graph"
-        ends.reject(index < 0, problem, "add these nodes or remove these edges")
+        endpoints.reject(index < 0, problem, "add these nodes or remove these edges")
         edge_index.append(index)
     weights = None
     if parsed.weight is not None:
@@ -98,8 +98,8 @@ def _require_dtype_of_graph(ids: Ids, old: Any) -> None:
     """Raise an InputError where ids could never match those of the graph."""
     if ids.values.type != old.type:
         raise InputError(
-            f"{ids.table.path}: the ids in column {ids.column!r} are {ids.dtype_name}, those of the graph are "
-            f"{dtype_name(old.type)}, such as {old[0].as_py()!r}; store both the same way"
+            f"{ids.table.path}: the ids in column {ids.column!r} are {dtype_name(ids.values.type)}, those of the graph "
+            f"are {dtype_name(old.type)}, such as {old[0].as_py()!r}; store both the same way"
         )
 
 
