@@ -1,4 +1,4 @@
-"""Runs over splits: what is recorded, what is skipped, what survives a kill."""
+"""What ``gpatcher fit`` does: what is recorded, what is skipped, what survives a kill, and predictions."""
 
 import json
 import os
@@ -10,20 +10,50 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from gpatcher.datasets.synthetic import csbm
 from gpatcher.errors import InputError
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.graph.split import plan_runs, stratified_split
-from gpatcher.runs import settings
-from gpatcher.runs import settings as presets
+from gpatcher.graph.unseen import UnseenNodes
+from gpatcher.report.run import write_run_page
+from gpatcher.runs.evaluation import read_evaluation
+from gpatcher.runs.fit import FitOptions, FitProgress, _remove_checkpoints, fit_splits, train_baselines
 from gpatcher.runs.predict import prediction_columns
-from gpatcher.runs.records import read_records
-from gpatcher.runs.run import run_splits
+from gpatcher.runs.records import append_record, read_records
+from gpatcher.runs.run import Job, run_job
+from gpatcher.runs.settings import complete
 
 COMMAND = Path(sysconfig.get_path("scripts")) / "gpatcher"
-QUICK = {"extractor": "ppr", "patch_size": 4, "hidden": 8, "mixer_hidden": 4, "epochs": 12}
+QUICK = {"patches": {"name": "ppr", "size": 4}, "model": {"hidden": 8, "mixer_hidden": 4}, "train": {"epochs": 12}}
+LONGER = {**QUICK, "train": {"epochs": 40}}
+
+
+class Seen(FitProgress):
+    """Keeps what it is shown; ``stop_at`` interrupts at an epoch."""
+
+    def __init__(self, stop_at=None):
+        self.epochs, self.stages, self.stop_at = [], [], stop_at
+
+    def epoch(self, run, runs, epoch, epochs, figures):
+        self.epochs.append((run, runs, epoch, epochs))
+        if epoch == self.stop_at:
+            raise Interrupt
+
+    def stage(self, description):
+        self.stages.append(description)
+
+
+class Interrupt(Exception):  # noqa: N818
+    pass
+
+
+def run_splits(graph, model, settings, out, *, progress=None, before_saving=None, **options):
+    return fit_splits(
+        graph, model, settings, out, FitOptions(**options), progress=progress, before_saving=before_saving
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +72,7 @@ def several(graph):
 
 
 def figures(record):
-    """What must not depend on when or how a run was made."""
+    """Return what must not depend on when or how a run was made."""
     return {k: record[k] for k in ("split", "seed", "val_accuracy", "test_accuracy", "epochs", "best_epoch")}
 
 
@@ -52,7 +82,7 @@ def figures(record):
 def test_plan_of_several_splits(several):
     assert plan_runs(several, "all", 5) == [(0, 5), (1, 6), (2, 7)]
     assert plan_runs(several, "2,0", 5) == [(2, 7), (0, 5)]
-    with pytest.raises(InputError, match="no split 3: csbm has 0 to 2"):
+    with pytest.raises(InputError, match="csbm has no split 3; its splits are 0 to 2"):
         plan_runs(several, "3", 0)
 
 
@@ -66,7 +96,7 @@ def test_plan_of_one_split_takes_ten_seeds(graph, with_split):
 
 
 @pytest.mark.parametrize("text", ["", "x", "1;2", "-1", "0,-2"])
-def test_a_plan_that_is_none(several, text):
+def test_a_wrong_plan(several, text):
     with pytest.raises(InputError, match="split"):
         plan_runs(several, text, 0)
 
@@ -75,69 +105,81 @@ def test_a_plan_that_is_none(several, text):
 
 
 def test_what_is_recorded(several, tmp_path):
-    seen = []
-    done = run_splits(
-        several, "fast", QUICK, tmp_path / "run", splits="0,2", seed=4, progress=lambda *a: seen.append(a[:4])
-    )
+    seen = Seen()
+    done = run_splits(several, "fast", QUICK, tmp_path / "run", splits="0,2", seed=4, progress=seen)
     assert read_records(tmp_path / "run" / "records.jsonl") == json.loads(json.dumps(done))
     assert [(r["split"], r["seed"]) for r in done] == [(0, 4), (2, 6)]
     for record in done:
         split = several.splits[record["split"]]
         assert record["split_hash"] == split.hash
-        assert (record["dataset"], record["model"], record["extractor"]) == ("csbm", "fast", "ppr")
-        config = record["config"]
-        assert (config["patch_size"], config["epochs"], config["lr"]) == (4, 12, 0.005)
-        assert not {"seed", "device", "memory"} & set(config)
+        assert (record["experiment"], record["dataset"], record["model"]) == ("fit", "csbm", "fast")
+        assert record["extractors"] == ["ppr"]
+        settings = record["settings"]
+        assert settings == complete(QUICK, "fast")
+        assert (settings["patches"]["size"], settings["train"]["epochs"], settings["train"]["lr"]) == (4, 12, 0.005)
+        assert not {"seed", "device", "memory"} & {name for part in settings.values() for name in part}
         assert record["seconds"] > 0
         assert record["extract_seconds"] >= 0
         assert record["peak_rss_mb"] > 10
-        assert record["directed_input"] is False
+        assert record["directed"] is False
         assert "torch" in record["versions"]
         # the very figures of the estimator by itself
-        alone = GPatcherClassifier(**QUICK, seed=record["seed"]).fit(several, record["split"])
+        alone = GPatcherClassifier.from_settings(QUICK, seed=record["seed"]).fit(several, record["split"])
         assert record["test_accuracy"] == alone.result_.test_accuracy
         assert record["val_accuracy"] == alone.result_.val_accuracy
         assert (record["epochs"], record["best_epoch"]) == (alone.result_.epochs, alone.result_.best_epoch)
-    assert seen[0] == (1, 2, 1, 12)
-    assert seen[-1] == (2, 2, done[1]["epochs"], 12)
+    assert seen.epochs[0] == (1, 2, 1, 12)
+    assert seen.epochs[-1] == (2, 2, done[1]["epochs"], 12)
+    assert seen.stages == ["training MLP for comparison", "training GCN for comparison", "evaluating"]
+
+
+def test_the_record_is_that_of_the_job_alone(several, tmp_path):
+    [record] = run_splits(several, "fast", QUICK, tmp_path, splits="1", seed=2)
+    job = Job("fit", "csbm", "fast", complete(QUICK, "fast"), 1, 3)
+    alone = run_job(job, several).record
+    assert record["job"] == job.id
+    assert set(record) == set(alone)
+    assert figures(record) == figures(alone)
 
 
 def test_what_auto_chose_is_recorded(several, tmp_path):
-    done = run_splits(several, "gpatcher", QUICK | {"extractor": "auto"}, tmp_path, splits="0,1")
+    auto = {**QUICK, "patches": {"name": "auto", "size": 4}}
+    done = run_splits(several, "gpatcher", auto, tmp_path, splits="0,1")
     for record in done:
         assert set(record["compared"]) == {"heterophily-aware", "ppr"}
-        assert record["extractor"] == min(record["compared"], key=record["compared"].get)
-        assert record["config"]["extractor"] == "auto"
+        assert record["extractors"] == [min(record["compared"], key=record["compared"].get)]
+        assert record["settings"]["patches"]["name"] == "auto"
     assert not list(tmp_path.glob("checkpoint*"))
-    again = run_splits(several, "gpatcher", QUICK | {"extractor": "auto"}, tmp_path, splits="0,1", resume=True)
+    again = run_splits(several, "gpatcher", auto, tmp_path, splits="0,1", resume=True)
     assert again == json.loads(json.dumps(done))
 
 
 def test_the_checkpoints_of_another_seed_stay(tmp_path):
-    from gpatcher.runs.run import _forget
-
     for name in ("c-0-1", "c-0-1-ppr", "c-0-1-heterophily-aware", "c-0-10", "c-0-10-ppr"):
         (tmp_path / f"{name}.safetensors").touch()
-    _forget(tmp_path / "c-0-1.safetensors")
+    _remove_checkpoints(tmp_path / "c-0-1.safetensors")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["c-0-10-ppr.safetensors", "c-0-10.safetensors"]
 
 
 def test_the_model_that_validated_best_is_kept(several, tmp_path):
-    done = run_splits(several, "fast", QUICK, tmp_path, splits="all", origin={"name": "here"})
+    done = run_splits(several, "fast", QUICK, tmp_path, splits="all", source={"name": "here"})
     best = max(done, key=lambda r: r["val_accuracy"])
     kept = GPatcherClassifier.load(tmp_path, several)
     assert kept.seed == best["seed"]
     assert kept.split_.hash == best["split_hash"]
     assert kept.score() == best["test_accuracy"]
     assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "evaluation.json",
         "model.json",
         "model.safetensors",
         "records.jsonl",
-        "report.html",
     ]
-    page = (tmp_path / "report.html").read_text()
+    evaluation = read_evaluation(tmp_path)
+    assert (evaluation.best_epoch, evaluation.accuracy) == (best["best_epoch"], best["test_accuracy"])
+    assert len(evaluation.history) == best["epochs"]
+    page = write_run_page(evaluation, tmp_path / "report.html").read_text()
     assert "how far to trust this model" in page
-    assert f"epoch {best['best_epoch']} (dotted)" in page
+    assert f"epoch {best['best_epoch']} (dotted line)" in page
     assert f"Accuracy {best['test_accuracy']:.1%} on" in page
     assert json.loads((tmp_path / "model.json").read_text())["source"] == {"name": "here"}
 
@@ -158,25 +200,48 @@ def test_unlabelled_test_nodes_leave_no_accuracy(graph, tmp_path):
     assert run_splits(hidden, "fast", QUICK, tmp_path)[0]["test_accuracy"] is None
 
 
-def test_an_unknown_parameter(graph, tmp_path):
-    with pytest.raises(InputError, match="nonsense"):
-        run_splits(graph, "fast", {"nonsense": 1}, tmp_path)
+def test_unknown_settings_leave_nothing_behind(graph, tmp_path):
+    for settings in ({"nonsense": {}}, {"train": {"nonsense": 1}}, {"patches": {"name": "nonsense"}}):
+        with pytest.raises(InputError, match="nonsense"):
+            run_splits(graph, "fast", settings, tmp_path / "run")
+    with pytest.raises(InputError, match="gpatcher or fast, got 'gcn'"):
+        run_splits(graph, "gcn", {}, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_belongs_into_the_folder_is_written_before_the_first_model(several, tmp_path):
+    """Until then an earlier run in it stays as it was."""
+    states = []
+    run_splits(
+        several,
+        "fast",
+        QUICK,
+        tmp_path,
+        splits="all",
+        before_saving=lambda: states.append((tmp_path / "model.json").exists()),
+    )
+    assert states == [False]
+    run_splits(several, "fast", QUICK, tmp_path, splits="all", resume=True, before_saving=lambda: states.append(True))
+    assert states == [False]  # all runs were finished: no model is saved
+
+
+def test_predictions_are_written_where_nodes_have_ids(graph, tmp_path):
+    named = replace(graph, node_ids=np.array([f"n{v}" for v in range(80)]))
+    seen = Seen()
+    run_splits(named, "fast", QUICK, tmp_path, compare=False, progress=seen)
+    table = pq.read_table(tmp_path / "predictions.parquet")
+    assert table["id"].to_pylist() == named.node_ids.tolist()
+    assert seen.stages == ["predicting", "evaluating"]
 
 
 # ------------------------------------------------------------------------------------------------- resume
 
 
-class Interrupt(Exception):  # noqa: N818
-    pass
-
-
 def test_finished_runs_are_skipped(several, tmp_path):
     first = run_splits(several, "fast", QUICK, tmp_path, splits="0,1")
-    seen = []
-    again = run_splits(
-        several, "fast", QUICK, tmp_path, splits="all", resume=True, progress=lambda *a: seen.append(a[0])
-    )
-    assert set(seen) == {3}
+    seen = Seen()
+    again = run_splits(several, "fast", QUICK, tmp_path, splits="all", resume=True, progress=seen)
+    assert {run for run, *_ in seen.epochs} == {3}
     assert again[:2] == json.loads(json.dumps(first))
     assert len(read_records(tmp_path / "records.jsonl")) == 3
     fresh = run_splits(several, "fast", QUICK, tmp_path / "fresh", splits="2")
@@ -185,16 +250,30 @@ def test_finished_runs_are_skipped(several, tmp_path):
 
 def test_without_resume_all_is_run_again(several, tmp_path):
     run_splits(several, "fast", QUICK, tmp_path)
-    seen = []
-    run_splits(several, "fast", QUICK, tmp_path, progress=lambda *a: seen.append(a[0]))
-    assert set(seen) == {1}
+    seen = Seen()
+    run_splits(several, "fast", QUICK, tmp_path, progress=seen)
+    assert {run for run, *_ in seen.epochs} == {1}
 
 
-def test_another_configuration_is_not_skipped(several, tmp_path):
+@pytest.mark.parametrize("change", [{"settings": {"train": {"epochs": 12, "lr": 0.1}}}, {"memory": 2 << 30}])
+def test_other_settings_or_another_memory_are_not_skipped(several, tmp_path, change):
+    """The memory decides on the size of a batch."""
     run_splits(several, "fast", QUICK, tmp_path)
-    seen = []
-    run_splits(several, "fast", {**QUICK, "lr": 0.1}, tmp_path, resume=True, progress=lambda *a: seen.append(a[0]))
-    assert seen
+    memory, settings = change.get("memory"), {**QUICK, **change.get("settings", {})}
+    for expected in (True, False):
+        seen = Seen()
+        run_splits(several, "fast", settings, tmp_path, resume=True, memory=memory, progress=seen)
+        assert bool(seen.epochs) == expected
+
+
+def test_records_of_a_bench_are_no_runs_of_fit(several, tmp_path):
+    """They leave no model behind."""
+    bench = run_job(Job("table1", "csbm", "fast", complete(QUICK, "fast"), 0, 0), several)
+    append_record(tmp_path / "records.jsonl", bench.record)
+    append_record(tmp_path / "records.jsonl", Job("table1", "csbm", "fast", {}, 0, 0).header() | {"error": "x"})
+    run_splits(several, "fast", QUICK, tmp_path, resume=True)
+    assert (tmp_path / "model.json").exists()
+    assert [record["experiment"] for record in read_records(tmp_path / "records.jsonl")] == ["table1", "table1", "fit"]
 
 
 @pytest.mark.parametrize("name", ["other", "csbm"])
@@ -202,9 +281,9 @@ def test_another_graph_is_not_skipped(several, tmp_path, name):
     """The records of one graph say nothing about another, even if generators or files give both one name."""
     run_splits(several, "fast", QUICK, tmp_path)
     other = replace(csbm(phi=0.5, n=80, features=6, seed=1), name=name)
-    seen = []
-    done = run_splits(other, "fast", QUICK, tmp_path, resume=True, progress=lambda *a: seen.append(a[2]))
-    assert seen
+    seen = Seen()
+    done = run_splits(other, "fast", QUICK, tmp_path, resume=True, progress=seen)
+    assert seen.epochs
     assert done[0]["dataset"] == name
     assert done[0]["split_hash"] == other.splits[0].hash
 
@@ -219,29 +298,26 @@ def test_the_same_edges_with_other_data_are_not_skipped(several, tmp_path, chang
         other = replace(several, y=1 - several.y)
     else:
         other = replace(several, x=several.x[:, ::-1].copy())
-    seen = []
-    run_splits(other, "fast", QUICK, tmp_path, resume=True, progress=lambda *a: seen.append(a[2]))
-    assert seen
+    seen = Seen()
+    run_splits(other, "fast", QUICK, tmp_path, resume=True, progress=seen)
+    assert seen.epochs
 
 
-def interrupted(graph, folder, at=25, parameters=None):
-    def stop(number, count, epoch, most, figures):
-        if epoch == at:
-            raise Interrupt
-
+def interrupted(graph, folder, at=25, settings=LONGER):
     with pytest.raises(Interrupt):
-        run_splits(graph, "fast", parameters or {**QUICK, "epochs": 40}, folder, progress=stop)
+        run_splits(graph, "fast", settings, folder, progress=Seen(at))
 
 
 @pytest.mark.parametrize("extractor", ["ppr", "heterophily-aware"])
-def test_an_interrupted_run_goes_on_where_it_was(graph, tmp_path, extractor):
-    parameters = {**QUICK, "extractor": extractor, "epochs": 40, "renew_every": 3, "filter_lr": 10.0}
-    whole = run_splits(graph, "fast", parameters, tmp_path / "whole")
-    interrupted(graph, tmp_path / "cut", parameters=parameters)
+def test_an_interrupted_run_continues_where_it_was(graph, tmp_path, extractor):
+    train = {"epochs": 40, "reselect_every": 3, "filter_lr": 10.0}
+    settings = {**QUICK, "patches": {"name": extractor, "size": 4}, "train": train}
+    whole = run_splits(graph, "fast", settings, tmp_path / "whole")
+    interrupted(graph, tmp_path / "cut", settings=settings)
     assert len(list((tmp_path / "cut").glob("checkpoint-*"))) == 1
-    seen = []
-    rest = run_splits(graph, "fast", parameters, tmp_path / "cut", resume=True, progress=lambda *a: seen.append(a[2]))
-    assert seen[0] == 21
+    seen = Seen()
+    rest = run_splits(graph, "fast", settings, tmp_path / "cut", resume=True, progress=seen)
+    assert seen.epochs[0] == (1, 1, 21, 40)
     assert figures(rest[0]) == figures(whole[0])
     one, two = (GPatcherClassifier.load(tmp_path / name, graph) for name in ("whole", "cut"))
     np.testing.assert_array_equal(one.predict_proba(), two.predict_proba())
@@ -250,25 +326,23 @@ def test_an_interrupted_run_goes_on_where_it_was(graph, tmp_path, extractor):
 
 def test_without_resume_a_checkpoint_is_not_used(graph, tmp_path):
     interrupted(graph, tmp_path)
-    seen = []
-    run_splits(graph, "fast", {**QUICK, "epochs": 40}, tmp_path, progress=lambda *a: seen.append(a[2]))
-    assert seen[0] == 1
+    seen = Seen()
+    run_splits(graph, "fast", LONGER, tmp_path, progress=seen)
+    assert seen.epochs[0] == (1, 1, 1, 40)
 
 
 def test_the_checkpoint_of_another_graph_is_not_used(graph, tmp_path):
     interrupted(graph, tmp_path)
     other = csbm(phi=0.5, n=80, features=6, seed=1)
-    seen = []
-    done = run_splits(
-        other, "fast", {**QUICK, "epochs": 40}, tmp_path, resume=True, progress=lambda *a: seen.append(a[2])
-    )
-    fresh = run_splits(other, "fast", {**QUICK, "epochs": 40}, tmp_path / "fresh")
-    assert seen[0] == 1
+    seen = Seen()
+    done = run_splits(other, "fast", LONGER, tmp_path, resume=True, progress=seen)
+    fresh = run_splits(other, "fast", LONGER, tmp_path / "fresh")
+    assert seen.epochs[0] == (1, 1, 1, 40)
     assert figures(done[0]) == figures(fresh[0])
 
 
 def test_a_kill_between_record_and_model_leaves_no_folder_without_a_model(graph, tmp_path, monkeypatch):
-    """A run that is recorded is never made again, so its model must be there by then."""
+    """A run that is on record is never made again, so its model must be there by then."""
 
     def stop(self, folder, source=None):
         raise Interrupt
@@ -282,18 +356,34 @@ def test_a_kill_between_record_and_model_leaves_no_folder_without_a_model(graph,
     assert GPatcherClassifier.load(tmp_path, graph).predict().shape == (80,)
 
 
-def test_a_kill_before_the_page_leaves_no_folder_without_one(graph, tmp_path):
+def test_a_kill_before_the_evaluation_leaves_no_folder_without_one(graph, tmp_path):
     run_splits(graph, "fast", QUICK, tmp_path)
-    (tmp_path / "report.html").unlink()
+    (tmp_path / "evaluation.json").unlink()
     run_splits(graph, "fast", QUICK, tmp_path, resume=True)
-    page = (tmp_path / "report.html").read_text()
-    assert "from a saved model" in page
+    evaluation = read_evaluation(tmp_path)
+    assert (evaluation.history, evaluation.best_epoch, evaluation.seconds) == ([], 0, None)  # of a loaded model
+    page = write_run_page(evaluation, tmp_path / "report.html").read_text()
     assert "Learning curve" not in page
 
 
-def test_the_page_may_leave_out_the_rivals(graph, tmp_path):
+def test_baselines_are_trained_on_the_split_and_with_the_training_of_the_model(graph, tmp_path):
+    run_splits(graph, "fast", QUICK, tmp_path)
+    kept = GPatcherClassifier.load(tmp_path, graph)
+    for result, saved in zip(train_baselines(kept, graph), read_evaluation(tmp_path).baselines, strict=True):
+        training = {"features": {"normalise": "none"}, "model": {"hidden": 8}, "train": {"epochs": 12}}
+        alone = run_job(Job("fit", "csbm", result.name.lower(), training, 0, 0), graph).record
+        assert result.name == saved.name
+        assert result.val_accuracy == saved.val_accuracy == alone["val_accuracy"]
+        assert result.test_accuracy == saved.test_accuracy == alone["test_accuracy"]
+        np.testing.assert_array_equal(result.predicted, saved.predicted)
+
+
+def test_the_baselines_may_be_left_out(graph, tmp_path):
     run_splits(graph, "fast", QUICK, tmp_path, compare=False)
-    assert "Against MLP and GCN" not in (tmp_path / "report.html").read_text()
+    evaluation = read_evaluation(tmp_path)
+    assert evaluation.baselines == ()
+    assert "MLP and GCN were not trained (--no-compare)." in evaluation.notes
+    assert "Against MLP and GCN" not in write_run_page(evaluation, tmp_path / "report.html").read_text()
 
 
 def test_a_cut_record_is_made_again_and_kept(several, tmp_path):
@@ -305,10 +395,10 @@ def test_a_cut_record_is_made_again_and_kept(several, tmp_path):
     assert sorted(r["split"] for r in read_records(path)) == [0, 1, 2]
 
 
-def test_a_killed_command_goes_on_to_the_same_figures(tmp_path):
-    """The real thing: SIGKILL in the midst of training, then the same command again."""
-    arguments = ["fit", "csbm:phi=-0.5,n=300,features=10", "--resume", "--lr", "0.0002", "--patch-size", "4"]
-    arguments += ["--epochs", "150"]
+def test_a_killed_command_continues_to_the_same_figures(tmp_path):
+    """SIGKILL during training, then the same command again."""
+    arguments = ["fit", "csbm:phi=-0.5,n=300,features=10", "--resume", "--set", "train.lr=0.0002"]
+    arguments += ["--set", "patches.size=4", "--set", "train.epochs=150"]
     variables = os.environ | {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "COLUMNS": "160"}
 
     def command(folder):
@@ -342,7 +432,7 @@ def test_a_killed_command_goes_on_to_the_same_figures(tmp_path):
 
 def test_columns_of_the_predictions(graph):
     named = replace(graph, classes=("ant", "bee"), node_ids=np.array([f"n{v}" for v in range(80)]))
-    model = GPatcherClassifier(**QUICK).fit(named)
+    model = GPatcherClassifier.from_settings(QUICK).fit(named)
     columns = prediction_columns(model, named)
     assert list(columns) == ["id", "predicted", "probability_ant", "probability_bee", "confidence", "in_training"]
     assert columns["id"].tolist() == named.node_ids.tolist()
@@ -354,28 +444,13 @@ def test_columns_of_the_predictions(graph):
     assert prediction_columns(model, graph)["id"].tolist() == list(range(80))
 
 
-# ----------------------------------------------------------------------------------------------- presets
-
-
-@pytest.mark.parametrize("model", settings.MODELS)
-@pytest.mark.parametrize("preset", ["paper", "default", *settings.shipped()])
-def test_every_preset_builds_and_trains(graph, model, preset):
-    chosen = settings.parameters(model, "whatever", preset)
-    assert chosen["extractor"] in ("heterophily-aware", "ppr") or preset not in ("paper", "default")
-    estimator = GPatcherClassifier(**{**chosen, "epochs": 2, "hidden": 8, "patch_size": 4})
-    assert np.isfinite(estimator.fit(graph).predict_proba()).all()
-
-
-def test_presets_by_name_of_the_data_set(monkeypatch):
-    monkeypatch.setattr(presets, "shipped", lambda: {"texas": {"fast": {"lr": 0.5, "paths": ["ego", "mean"]}}})
-    expected = {"extractor": "ppr", "lr": 0.5, "paths": ("ego", "mean")}
-    assert settings.parameters("fast", "Texas") == expected
-    assert settings.parameters("fast", "mine", "texas") == expected
-    assert settings.parameters("fast", "mine") == {"extractor": "ppr"}
-    assert settings.parameters("fast", "texas", "default") == {"extractor": "ppr"}
-    assert settings.parameters("gpatcher", "texas") == {"extractor": "heterophily-aware"}
-    assert settings.parameters("fast", "texas", "paper")["paths"] == ("mixer",)
-    with pytest.raises(InputError, match=r"'nonsense'.*paper, default, texas"):
-        settings.parameters("fast", "texas", "nonsense")
-    with pytest.raises(InputError, match=r"'nonsense'.*gpatcher, fast"):
-        settings.parameters("nonsense", "texas")
+def test_columns_of_unseen_nodes(graph):
+    model = GPatcherClassifier.from_settings(QUICK).fit(graph)
+    unseen = UnseenNodes.join(graph, [[80, 80, 81], [0, 3, 80]], count=2, x=np.asarray(graph.x[:2]))
+    columns = prediction_columns(model, unseen, conformal=0.9)
+    assert columns["id"].tolist() == [80, 81]
+    np.testing.assert_array_equal(columns["predicted"], model.predict(unseen))
+    assert not columns["in_training"].any()
+    for row, names in enumerate(columns["set"]):
+        inside = model.predict_sets(unseen, level=0.9)[row]
+        assert json.loads(names) == model.classes_[inside].tolist()

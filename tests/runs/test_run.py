@@ -1,19 +1,29 @@
-"""Every model behind one function."""
+"""A job becomes a record and a model: every model behind one function, and the ablations."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from gpatcher.runs.models import MODELS, Kept, full_config, mean_response, patch_graph, score, train_model
 
+from gpatcher.baselines import BASELINES
 from gpatcher.datasets.synthetic import csbm
 from gpatcher.errors import InputError
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.graph.graph import Graph
+from gpatcher.graph.split import Split, stratified_split
+from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.model.inputs import FeatureConfig
+from gpatcher.patches import PPR
 from gpatcher.patches.base import Patches
+from gpatcher.runs.ablations import patch_graph
+from gpatcher.runs.records import settings_hash
+from gpatcher.runs.run import Cache, Job, mean_response, run_job
+from gpatcher.runs.settings import MODELS, PATCHERS
+from gpatcher.training.loop import TrainConfig
+from gpatcher.training.metrics import measure
 
-QUICK = {"hidden": 8, "epochs": 4}
+QUICK = {"model": {"hidden": 8}, "train": {"epochs": 4}}
 
 
 @pytest.fixture(scope="module")
@@ -21,119 +31,310 @@ def graph():
     return csbm(phi=-0.8, n=90, features=8, degree=6)
 
 
+def settings(model, /, size=16, **sections):
+    """Quick settings; further ones of a section replace them."""
+    merged = {name: {**QUICK.get(name, {}), **sections.get(name, {})} for name in {*QUICK, *sections}}
+    if model in PATCHERS:
+        merged["patches"] = {"name": PATCHERS[model], "size": size, **sections.get("patches", {})}
+    return merged
+
+
+def job(model, /, seed=0, split=0, dataset="csbm", ablation=None, **sections):
+    return Job("test", dataset, model, settings(model, **sections), split, seed, ablation=ablation or {})
+
+
+def run(model, graph, split=None, /, *, cache=None, read_test=True, **about):
+    return run_job(job(model, **about), graph, split, cache=cache, read_test=read_test)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_trains_and_repeats(graph, name):
     split = graph.splits[0]
-    first = train_model(name, graph, split, 3, QUICK)
-    assert first.fit.epochs == 4
-    assert first.val == first.fit.val_accuracy
-    assert first.test == first.test_accuracy
-    assert (first.response is not None) == (name == "gpatcher")
-    again = train_model(name, graph, split, 3, QUICK, kept=Kept())
-    assert again.fit.history == first.fit.history
-    assert again.test == first.test
+    first = run(name, graph, split, seed=3)
+    assert first.record["epochs"] == first.result.epochs == 4
+    assert first.record["val"] == first.record["val_accuracy"] == first.result.val_accuracy
+    assert first.record["test"] == first.record["test_accuracy"] == first.result.test_accuracy
+    assert (first.record["response"] is not None) == (name == "gpatcher")
+    assert (first.classifier is not None) == (name in PATCHERS)
+    again = run(name, graph, split, seed=3, cache=Cache())
+    assert again.result.history == first.result.history
+    assert again.record["test"] == first.record["test"]
+    predicted = first.predict(split.test)
+    assert np.mean(predicted == graph.y[split.test]) == first.record["test"]
 
 
-@pytest.mark.parametrize("name", ["gcn", "fast", "bmgcn"])
-def test_the_test_nodes_are_not_looked_at_while_choosing(graph, name):
+@pytest.mark.parametrize("name", ["gcn", "fast", "gpatcher", "bmgcn"])
+def test_the_test_nodes_are_not_read_while_settings_are_chosen(graph, name):
     split = graph.splits[0]
     y = graph.y.copy()
     y[split.test] = 1 - y[split.test]
     other = replace(graph, y=y)
-    kept = [train_model(name, g, split, 0, QUICK, read_test=False) for g in (graph, other)]
-    assert kept[0].test is None
-    assert kept[0].fit.history == kept[1].fit.history
-    read = [train_model(name, g, split, 0, QUICK) for g in (graph, other)]
-    assert read[0].test == pytest.approx(1 - read[1].test)
+    blind = [run(name, g, split, read_test=False) for g in (graph, other)]
+    for one in blind:
+        assert one.record["test"] is one.record["test_accuracy"] is one.record["metrics"]["test"] is None
+        assert one.record["split_sizes"][2] == 0
+        assert one.result.test_accuracy is None
+    assert blind[0].result.history == blind[1].result.history
+    assert blind[0].record["val"] == blind[1].record["val"]
+    read = [run(name, g, split) for g in (graph, other)]
+    assert read[0].record["test"] == pytest.approx(1 - read[1].record["test"])
+    assert read[0].result.history == blind[0].result.history
+
+
+@pytest.mark.parametrize("name", ["mlp", "fast"])
+def test_the_test_nodes_of_a_drawn_split_are_not_read_either(graph, name):
+    blind = run(name, graph.with_splits([]), read_test=False)
+    assert blind.record["split_sizes"][2] == 0
+    assert blind.record["test"] is None
 
 
 def test_the_figures_are_those_of_the_estimator(graph):
-    outcome = train_model("fast", graph, graph.splits[0], 5, QUICK | {"extractor": "ppr", "paths": ["ego", "mean"]})
-    alone = GPatcherClassifier(extractor="ppr", seed=5, paths=("ego", "mean"), **QUICK).fit(graph)
-    assert outcome.test == alone.result_.test_accuracy
-    assert outcome.val == alone.result_.val_accuracy
+    made = run("fast", graph, seed=5, model={"readout": ["ego", "mean"]})
+    alone = GPatcherClassifier(
+        patches=PPR(), model=ModelConfig(hidden=8, readout=("ego", "mean")), train=TrainConfig(epochs=4), seed=5
+    ).fit(graph)
+    assert made.record["test"] == alone.result_.test_accuracy
+    assert made.record["val"] == alone.result_.val_accuracy
+    np.testing.assert_array_equal(made.predict(np.arange(graph.n)), alone.decision_function().argmax(1))
+
+
+def test_what_a_record_says_of_its_job(graph):
+    made = Job("order", "csbm", "fast", settings("fast"), 0, 7, "shuffled", 12, {"shuffle_patches": True})
+    record = run_job(made, graph, memory=2 << 30).record
+    assert (record["job"], record["experiment"], record["row"], record["model"]) == (
+        made.id,
+        "order",
+        "shuffled",
+        "fast",
+    )
+    assert (record["split"], record["seed"], record["trials"]) == (0, 7, 12)
+    assert record["settings"] == made.settings
+    assert record["settings_hash"] == settings_hash(made.settings)
+    assert record["ablation"] == {"shuffle_patches": True}
+    assert (record["graph"], record["split_hash"]) == (graph.content_hash, graph.splits[0].hash)
+    assert record["split_sizes"] == list(graph.splits[0].sizes)
+    assert (record["memory"], record["batch_size"]) == (2 << 30, 128)  # the smallest power of 2 that takes all nodes
+    assert record["seconds"] >= record["train_seconds"] > 0
+    assert record["extractors"] == ["ppr"]
+    assert job("gcn").header()["row"] == "gcn"  # without a row of its own
+
+
+def test_the_id_depends_on_all_that_matters():
+    def made(**changes):
+        base = {"experiment": "e", "dataset": "d", "model": "m", "settings": {"a": 1, "b": 2}, "split": 0, "seed": 0}
+        return Job(**{**base, "row": "r", **changes}).id
+
+    assert made() == made(settings={"b": 2, "a": 1}) == made(trials=5) == made(ablation={})
+    changes = [{"experiment": "f"}, {"dataset": "e"}, {"row": "s"}, {"model": "n"}, {"settings": {"a": 2}}]
+    changes += [{"split": 1}, {"seed": 1}, {"task": "x"}, {"ablation": {"shuffle_patches": True}}, {}]
+    assert len({made(**change) for change in changes}) == len(changes)
+
+
+def test_splits_of_a_graph(graph):
+    several = graph.with_splits([stratified_split(graph.y, 0.5, 0.25, seed=s) for s in range(3)])
+    assert run("mlp", several, seed=1).record["split_hash"] == several.splits[0].hash
+    assert run_job(job("mlp", split=2), several).record["split_hash"] == several.splits[2].hash
+    with pytest.raises(InputError, match="csbm has no split 3; its splits are 0 to 2"):
+        run_job(job("mlp", split=3), several)
+    # without any, each seed draws its own, the same for every model
+    bare = graph.with_splits([])
+    hashes = [run(name, bare, seed=seed).record["split_hash"] for name in ("mlp", "fast") for seed in (0, 1)]
+    assert hashes[:2] == hashes[2:]
+    assert hashes[0] != hashes[1]
+    assert hashes[0] == stratified_split(graph.y, 0.6, 0.2, 0).hash
+
+
+# ------------------------------------------------------------------------------------------------ cache
 
 
 def test_patches_and_features_are_made_once(graph, monkeypatch):
     made = []
     prepare = GPatcherClassifier.prepare
-    monkeypatch.setattr(GPatcherClassifier, "prepare", lambda self, *given: made.append(self) or prepare(self, *given))
-    kept = Kept()
+    monkeypatch.setattr(
+        GPatcherClassifier, "prepare", lambda self, *args, **more: made.append(self) or prepare(self, *args, **more)
+    )
+    cache = Cache()
     for seed in range(3):
-        train_model("fast", graph, graph.splits[0], seed, {**QUICK, "extractor": "ppr"}, kept=kept)
+        run("fast", graph, seed=seed, cache=cache)
+    run("fast", graph, seed=4, cache=cache, ablation={"shuffle_patches": True})
     assert len(made) == 1
-    train_model("fast", graph, graph.splits[0], 0, {**QUICK, "extractor": "ppr", "patch_size": 4}, kept=kept)
+    run("fast", graph, cache=cache, size=4)
     assert len(made) == 2
-    assert kept.features(graph, "l1") is kept.features(graph, "l1")
-    assert kept.features(graph, "l1") is not kept.features(graph, "none")
+    run("fast", csbm(phi=0.5, n=90, features=8), cache=cache, size=4)
+    assert len(made) == 3
+    l1, none = FeatureConfig(normalise="l1"), FeatureConfig()
+    assert cache.features(graph, l1) is cache.features(graph, l1)
+    assert cache.features(graph, l1) is not cache.features(graph, none)
 
 
-def test_roc_auc():
-    y = np.array([0, 0, 1, 1])
-    logits = torch.tensor([[0.0, 1.0], [0.0, 3.0], [0.0, 2.0], [0.0, 4.0]])
-    assert score(logits, y, "roc_auc") == 0.75  # one of four pairs is the wrong way round
-    assert score(logits, y, "accuracy") == 0.5
-    assert score(logits[:2], y[:2], "roc_auc") is None
-    assert score(logits[:0], y[:0], "accuracy") is None
-    with pytest.raises(InputError, match="no metric 'f1'"):
-        score(logits, y, "f1")
+def test_the_heterophily_is_measured_once_per_graph(graph, monkeypatch):
+    from gpatcher.runs import run as module
+
+    measured = []
+    heterophily = module.heterophily
+    monkeypatch.setattr(module, "heterophily", lambda g: measured.append(g) or heterophily(g))
+    cache = Cache()
+    levels = [run(name, graph, cache=cache).record["node_heterophily"] for name in ("mlp", "fast")]
+    assert levels == [round(heterophily(graph).node_heterophily, 4)] * 2
+    assert len(measured) == 1
+    with pytest.warns(UserWarning, match="no edges"):
+        other = Graph.from_edge_index(np.empty((2, 0), np.int64), x=graph.x, y=graph.y, num_nodes=graph.n)
+    assert run("mlp", other, cache=cache).record["node_heterophily"] is None  # no node has a neighbour
+    monkeypatch.setattr(module, "is_large", lambda _: True)
+    assert run("mlp", graph, cache=Cache()).record["node_heterophily"] is None
+    assert len(measured) == 2
 
 
-def test_metric_of_an_unbalanced_set(graph):
-    outcome = train_model("mlp", graph, graph.splits[0], 0, QUICK, metric="roc_auc")
-    assert outcome.test != outcome.test_accuracy
-    assert 0 <= outcome.test <= 1
+# ------------------------------------------------------------------------------------------------ metrics
 
 
-def test_unknown_parameters(graph):
-    with pytest.raises(InputError, match="nonsense"):
-        train_model("gcn", graph, graph.splits[0], 0, {"nonsense": 1})
-    with pytest.raises(InputError, match="nonsense"):
-        full_config({"nonsense": 1})
+def test_the_metric_of_an_unbalanced_data_set(graph):
+    """Minesweeper is scored by ROC-AUC; accuracy is on record as well."""
+    made = run("mlp", graph, dataset="Minesweeper")
+    assert made.record["metric"] == "roc_auc"
+    assert made.record["test"] != made.record["test_accuracy"]
+    assert made.record["test"] == made.record["metrics"]["test"]["roc_auc"]
+    assert made.record["val"] == made.record["metrics"]["validation"]["roc_auc"]
+    assert made.record["test_accuracy"] == made.record["metrics"]["test"]["accuracy"] == made.result.test_accuracy
+    assert 0 <= made.record["test"] <= 1
+    with torch.no_grad():
+        nodes = torch.from_numpy(graph.splits[0].test.copy())
+        probability = made.model.eval()(made.x, nodes).softmax(1).numpy()
+    assert made.record["test"] == pytest.approx(measure("roc_auc", graph.y[nodes], probability))
 
 
-# ----------------------------------------------------------------------------------------------- ablations
-
-
-def test_shuffling_reaches_the_mixer_and_nothing_else(graph):
-    base = {**QUICK, "extractor": "ppr", "patch_size": 6}
+def test_a_metric_that_is_not_defined_on_validation(graph):
     split = graph.splits[0]
-    for paths, same in ((["ego", "mean"], True), (["mixer"], False)):
-        ranked = train_model("fast", graph, split, 0, {**base, "paths": paths})
-        shuffled = train_model("fast", graph, split, 0, {**base, "paths": paths, "patch_order": "shuffled"})
-        losses = [[h["train_loss"] for h in outcome.fit.history] for outcome in (ranked, shuffled)]
+    one_class = Split(split.train, split.val[graph.y[split.val] == 0], split.test)
+    with pytest.raises(InputError, match="roc_auc is not defined on the validation nodes of csbm"):
+        run("mlp", graph, one_class, dataset="minesweeper")
+    assert run("mlp", graph, one_class).record["metric"] == "accuracy"
+
+
+def test_test_nodes_without_labels_leave_no_result(graph):
+    y = graph.y.copy()
+    y[graph.splits[0].test] = -1
+    with pytest.warns(UserWarning, match="cannot be scored"):
+        hidden = replace(graph, y=y, splits=()).with_splits([graph.splits[0]])
+    for name in ("mlp", "fast"):
+        record = run(name, hidden).record
+        assert (record["test"], record["test_accuracy"], record["metrics"]["test"]) == (None, None, None)
+        assert record["val"] > 0
+    assert record["calibration"]["test_error_after"] is None
+    assert record["calibration"]["val_error_after"] is not None
+
+
+def test_leaky_data_sets_are_marked(graph):
+    assert run("mlp", graph, dataset="chameleon").record["leaky"] is True
+    assert run("mlp", graph, dataset="chameleon-filtered").record["leaky"] is False
+
+
+# ------------------------------------------------------------------------------------------------ errors
+
+
+def test_unknown_names(graph):
+    with pytest.raises(InputError, match=r"'nonsense'.*mlp.*gpatcher, fast"):
+        run("nonsense", graph)
+    with pytest.raises(InputError, match="gcn has no parameter 'nonsense'"):
+        run("gcn", graph, model={"nonsense": 1})
+    for name in ("gcn", "fast"):
+        with pytest.raises(InputError, match=r"train\.nonsense"):
+            run(name, graph, train={"nonsense": 1})
+        with pytest.raises(InputError, match=r"features\.nonsense"):
+            run(name, graph, features={"nonsense": 1})
+        with pytest.raises(InputError, match="device 'nowhere' cannot be used"):
+            run_job(job(name), graph, device="nowhere")
+    with pytest.raises(InputError, match=r"model\.nonsense"):
+        run("fast", graph, model={"nonsense": 1})
+    with pytest.raises(InputError, match="no parameter 'nonsense'"):
+        run("fast", graph, patches={"nonsense": 1})
+
+
+def test_a_model_may_be_registered_by_hand(graph, monkeypatch):
+    """As the how-to page does before the model gets a file."""
+    monkeypatch.setitem(BASELINES, "mine", BASELINES["mlp"])
+    assert run("mine", graph).record["test"] == run("mlp", graph).record["test"]
+
+
+# ------------------------------------------------------------------------------------------------ ablations
+
+
+@pytest.mark.parametrize("name", PATCHERS)
+def test_shuffling_reaches_the_mixer_and_nothing_else(graph, name):
+    for readout, same in ((["ego", "mean"], True), (["mixer"], False)):
+        about = {"size": 6, "model": {"readout": readout}}
+        ranked = run(name, graph, **about)
+        shuffled = run(name, graph, **about, ablation={"shuffle_patches": True})
+        losses = [[epoch["train_loss"] for epoch in made.result.history] for made in (ranked, shuffled)]
         assert np.allclose(*losses, atol=1e-5) == same
+        assert shuffled.record["extractors"] == ranked.record["extractors"]
 
 
-def test_shuffled_patches_keep_their_members_and_the_node_first(graph):
-    given = {**QUICK, "extractor": "ppr", "patch_size": 6}
-    shuffled = train_model("fast", graph, graph.splits[0], 1, {**given, "patch_order": "shuffled"}).model.patches
-    index, scores = shuffled(torch.arange(graph.n))
-    plain, plain_scores = train_model("fast", graph, graph.splits[0], 1, given).model.patches(torch.arange(graph.n))
+@pytest.mark.parametrize("name", PATCHERS)
+def test_shuffled_patches_keep_their_members_and_the_node_first(graph, name):
+    def patches(made):
+        return (part.detach() for part in made.model.sources[0](torch.arange(graph.n)))
+
+    about = {"seed": 1, "size": 6, "train": {"epochs": 1, "lr": 1e-9}}
+    index, score = patches(run(name, graph, **about, ablation={"shuffle_patches": True}))
+    ranked, ranked_score = patches(run(name, graph, **about))
     assert (index[:, 0] == torch.arange(graph.n)).all()
-    assert (index.sort(1).values == plain.sort(1).values).all()
-    assert (index != plain).any()
+    assert (index.sort(1).values == ranked.sort(1).values).all()
+    assert (index != ranked).any()
     # each member keeps its own score
-    own, plain_own = scores.gather(1, index.argsort(dim=1)), plain_scores.gather(1, plain.argsort(dim=1))
-    torch.testing.assert_close(own, plain_own)
+    own, ranked_own = score.gather(1, index.argsort(dim=1)), ranked_score.gather(1, ranked.argsort(dim=1))
+    torch.testing.assert_close(own, ranked_own, atol=1e-6, rtol=1e-4)
+
+
+def test_the_order_depends_on_the_seed_alone(graph):
+    def order(seed, cache):
+        made = run("fast", graph, seed=seed, cache=cache, size=6, ablation={"shuffle_patches": True})
+        return made.model.sources[0](torch.arange(graph.n))[0]
+
+    shared = Cache()
+    first, second = order(0, shared), order(1, shared)
+    assert (first != second).any()
+    assert (order(0, shared) == first).all()
+    assert (order(1, Cache()) == second).all()
+
+
+def test_the_response_of_shuffled_patches_is_the_learned_one(graph):
+    made = run("gpatcher", graph, ablation={"shuffle_patches": True}, model={"readout": ["mixer"]}, train={"lr": 0.1})
+    values = torch.linspace(-1, 1, len(made.record["response"]))
+    with torch.no_grad():
+        learned = made.model.sources[0].filter(values)
+    np.testing.assert_allclose(made.record["response"], learned, atol=1e-4)
+    start = made.classifier.filter_response(len(values)).start
+    assert not np.allclose(made.record["response"], start, atol=1e-3)
 
 
 def test_graph_of_the_patches():
     graph = Graph.from_edge_index([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]], x=np.eye(4), y=[0, 1, 0, 1])
     patches = Patches(np.array([[0, 2, 3], [1, -1, -1], [2, 0, -1], [3, 2, -1]]), np.ones((4, 3), np.float32))
-    found = patch_graph(graph, patches)
-    assert [found.neighbours(v).tolist() for v in range(4)] == [[2, 3], [], [0, 3], [0, 2]]
-    assert found.y.tolist() == [0, 1, 0, 1]
-    assert not found.is_directed
+    induced = patch_graph(graph, patches)
+    assert [induced.neighbours(v).tolist() for v in range(4)] == [[2, 3], [], [0, 3], [0, 2]]
+    assert induced.y.tolist() == [0, 1, 0, 1]
+    assert not induced.is_directed
 
 
 def test_training_on_the_induced_graph_differs(graph):
-    inner = {**QUICK, "extractor": "heterophily-aware", "patch_size": 4}
-    plain = train_model("gcn", graph, graph.splits[0], 0, QUICK)
-    induced = train_model("gcn", graph, graph.splits[0], 0, {**QUICK, "induced": inner})
-    assert induced.fit.history != plain.fit.history
-    mlp = [train_model("mlp", graph, graph.splits[0], 0, {**QUICK, **more}) for more in ({}, {"induced": inner})]
-    assert mlp[0].fit.history == mlp[1].fit.history  # it looks at no edges
+    ablation = {"induced": settings("gpatcher", size=4)}
+    plain, induced = (run("gcn", graph, ablation=given) for given in ({}, ablation))
+    assert induced.result.history != plain.result.history
+    # what is recorded of the graph is that of the data set
+    same = ("graph", "node_heterophily", "split_hash", "split_sizes")
+    assert [induced.record[name] for name in same] == [plain.record[name] for name in same]
+    mlp = [run("mlp", graph, ablation=given) for given in ({}, ablation)]
+    assert mlp[0].result.history == mlp[1].result.history  # it reads no edges
+
+
+def test_the_induced_graph_depends_on_no_test_label(graph):
+    split = graph.splits[0]
+    y = graph.y.copy()
+    y[split.test] = 1 - y[split.test]
+    ablation = {"induced": settings("gpatcher", size=4)}
+    histories = [run("gcn", g, split, ablation=ablation).result.history for g in (graph, replace(graph, y=y))]
+    assert histories[0] == histories[1]
 
 
 def test_mean_response_is_that_of_the_eigenvalues():
