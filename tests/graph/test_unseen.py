@@ -42,11 +42,8 @@ def quietly(call, *arguments, **options):
         return call(*arguments, **options)
 
 
-DEFAULT = PPR(size=6)
-
-
-def quick(patches=DEFAULT, **options):
-    train = TrainConfig(epochs=12, reselect_every=4, filter_lr=options.pop("filter_lr", 1.0))
+def quick(patches=PATCHES["ppr"], filter_lr=1.0, **options):
+    train = TrainConfig(epochs=12, reselect_every=4, filter_lr=filter_lr)
     return GPatcherClassifier(patches=patches, model=ModelConfig(hidden=8, mixer_hidden=4), train=train, **options)
 
 
