@@ -1,4 +1,4 @@
-"""Extraction of all patches by personalised PageRank: beside a peer, its recall, its threads, and a larger graph.
+"""Extraction of patches by personalised PageRank: compared with a peer, recall, threads, and a larger graph.
 
 python benchmarks/extraction.py [NODES]    (default 1,000,000, ten times as many edges; the larger graph has 4 × NODES)
 """
@@ -15,10 +15,10 @@ from torch_geometric.utils import get_ppr
 
 from gpatcher.datasets.synthetic import rmat
 from gpatcher.graph.graph import Graph
-from gpatcher.patches.ppr import ppr_scores, push_patches, top_recall
+from gpatcher.patches.ppr import PPR, ppr_scores, push_patches, top_recall
 
-SIZE, C, EPS = 32, 0.5, 1e-5
-PUSHED, PEER, EXACT = 40_000, 4_000, 64  # nodes sampled for ours, for the peer, for the exact ranking
+EXTRACTOR = PPR(size=32, c=0.5, eps=1e-5)
+PUSHED, PEER, EXACT = 40_000, 4_000, 64  # sampled nodes: for ours, for the peer, for the exact ranking
 ROUNDS = 5
 SEED = 0
 
@@ -28,21 +28,21 @@ def sample(graph: Graph, count: int) -> np.ndarray:
 
 
 def rate(graph: Graph, threads: int) -> float:
-    """Return nodes per second, the kernels being compiled."""
+    """Return nodes per second; the kernels must be compiled."""
     nodes = sample(graph, PUSHED)
-    return len(nodes) / record.timed(lambda: push_patches(graph, SIZE, C, EPS, nodes=nodes, threads=threads), 1)
+    return len(nodes) / record.timed(lambda: push_patches(graph, EXTRACTOR, nodes, threads=threads), 1)
 
 
 def make_peer(graph: Graph) -> Callable[[], float]:
-    """Return a call for the nodes per second of torch_geometric on all cores: same c and eps, scores without a top."""
+    """Return a function that measures torch_geometric's nodes per second on all cores: same c and eps, no top-k."""
     source = np.repeat(np.arange(graph.n), np.diff(graph.indptr))
     edges = torch.from_numpy(np.stack([source, graph.indices.astype(np.int64)]))
     nodes = torch.from_numpy(sample(graph, PEER))
-    options = {"alpha": 1 - C, "eps": EPS, "num_nodes": graph.n}
+    options = {"alpha": 1 - EXTRACTOR.c, "eps": EXTRACTOR.eps, "num_nodes": graph.n}
     get_ppr(edges, target=nodes[:10], **options)
 
     def peer() -> float:
-        # it sorts the edges of the whole graph first, which a sample would weigh too much: time that apart
+        # it first sorts all edges, a cost that a sample of nodes would exaggerate: measure and subtract it
         setup = record.timed(lambda: get_ppr(edges, target=nodes[:1], **options), 1)
         return len(nodes) / (record.timed(lambda: get_ppr(edges, target=nodes, **options), 1) - setup)
 
@@ -50,41 +50,42 @@ def make_peer(graph: Graph) -> Callable[[], float]:
 
 
 def measure(nodes: int, whole: bool) -> None:
-    """Measure one graph in this process, the ways in turns, and print the medians."""
+    """Measure one graph in this process, alternating between the variants, and print the medians."""
     graph = rmat(n=nodes, m=10 * nodes)
-    push_patches(graph, SIZE, C, EPS, nodes=sample(graph, 10))
-    record.forget_peak()
+    push_patches(graph, EXTRACTOR, sample(graph, 10))
+    record.reset_peak()
     before = record.memory_bytes("VmRSS")
-    ways: dict[str, Callable[[], float]] = {"two": lambda: rate(graph, 2)}
-    ways["two"]()
+    variants: dict[str, Callable[[], float]] = {"two": lambda: rate(graph, 2)}
+    variants["two"]()
     peak = record.memory_bytes("VmHWM") - before
     if whole:
-        ways |= {"one": lambda: rate(graph, 1), "peer": make_peer(graph)}
-    turns = [{name: way() for name, way in ways.items()} for _ in range(ROUNDS)]
-    found = {name: float(np.median([turn[name] for turn in turns])) for name in ways} | {"peak": peak}
+        variants |= {"one": lambda: rate(graph, 1), "peer": make_peer(graph)}
+    rounds = [{name: variant() for name, variant in variants.items()} for _ in range(ROUNDS)]
+    result = {name: float(np.median([r[name] for r in rounds])) for name in variants} | {"peak": peak}
     if whole:
-        checked = sample(graph, EXACT)
+        nodes_checked = sample(graph, EXACT)
         recall = [
-            top_recall(push_patches(graph, SIZE, C, EPS, nodes=part), ppr_scores(graph, part, C))
-            for part in np.split(checked, len(checked) // 8)
+            top_recall(push_patches(graph, EXTRACTOR, part), ppr_scores(graph, part, EXTRACTOR.c))
+            for part in np.split(nodes_checked, len(nodes_checked) // 8)
         ]
-        found |= {"recall": float(np.mean(recall)), "least": float(np.min(recall))}
-    print(json.dumps(found))
+        result |= {"recall": float(np.mean(recall)), "least": float(np.min(recall))}
+    print(json.dumps(result))
 
 
-def apart(nodes: int, whole: bool) -> dict[str, float]:
+def in_new_process(nodes: int, whole: bool) -> dict[str, float]:
     command = [sys.executable, __file__, str(nodes), "whole" if whole else "rate"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def main(nodes: int) -> None:
-    small, large, again = apart(nodes, True), apart(4 * nodes, False), apart(nodes, False)
-    usual = (small["two"] + again["two"]) / 2  # the machine may have become faster or slower meanwhile
+    small, large = in_new_process(nodes, True), in_new_process(4 * nodes, False)
+    repeat = in_new_process(nodes, False)
+    small_rate = (small["two"] + repeat["two"]) / 2  # before and after, since the speed of the machine drifts
     rows = [
         ("nodes/s / torch_geometric get_ppr", small["two"], small["peer"], small["two"] / small["peer"], "at least 7"),
         (
-            f"recall of the top {SIZE}, mean (smallest)",
+            f"recall of the top {EXTRACTOR.size}, mean (smallest)",
             small["recall"],
             small["least"],
             small["recall"],
@@ -94,8 +95,8 @@ def main(nodes: int) -> None:
         (
             "nodes/s, 4 × the nodes / 1 ×",
             large["two"],
-            usual,
-            large["two"] / usual,
+            small_rate,
+            large["two"] / small_rate,
             "at least 0.7",
         ),
         (
@@ -106,9 +107,9 @@ def main(nodes: int) -> None:
             "",
         ),
     ]
-    what = f"n={nodes}, m={10 * nodes}, p={SIZE}, c={C}, eps={EPS}"
+    graph = f"n={nodes}, m={10 * nodes}, p={EXTRACTOR.size}, c={EXTRACTOR.c}, eps={EXTRACTOR.eps}"
     names = ("what", "ours", "beside", "ratio", "bound")
-    record.write("extraction", [{"graph": what, **dict(zip(names, row, strict=True))} for row in rows])
+    record.write("extraction", [{"graph": graph, **dict(zip(names, row, strict=True))} for row in rows])
 
 
 if __name__ == "__main__":

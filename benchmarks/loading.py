@@ -1,4 +1,4 @@
-"""Peak memory of loading a graph, beside the bytes of its arrays; each way in a process of its own."""
+"""Peak memory of loading a graph, compared with the bytes of its arrays; each variant in its own process."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ NODES, EDGES, FEATURES = 1_000_000, 10_000_000, 16
 
 
 def prepare(folder: Path) -> None:
-    """Write the graph in every form that is loaded: each undirected edge once."""
+    """Write the graph in every form that is loaded, each undirected edge once."""
     graph = rmat(n=NODES, m=EDGES, features=FEATURES)
     source = np.repeat(np.arange(graph.n, dtype=np.int64), np.diff(graph.indptr))
     once = source < graph.indices
@@ -36,12 +36,12 @@ def prepare(folder: Path) -> None:
 
 
 def from_arrays(folder: Path) -> Graph:
-    """Edges in an int32 array of each edge once, features memory-mapped."""
+    """Load int32 edges, each once, and memory-mapped features."""
     x = np.load(folder / "x.npy", mmap_mode="r")
     return Graph.from_edge_index(np.load(folder / "edges.npy"), x=x, num_nodes=NODES).undirected()
 
 
-WAYS = {
+VARIANTS = {
     "rmat generator": lambda folder: rmat(n=NODES, m=EDGES),
     "arrays, memory-mapped x": from_arrays,
     "Parquet tables": lambda folder: read_tables(folder / "nodes.parquet", folder / "edges.parquet"),
@@ -49,16 +49,16 @@ WAYS = {
 }
 
 
-def measure(way: str, folder: Path) -> None:
-    """Load once in this process and print the bytes above those of the warm interpreter."""
-    small = rmat(n=1000, m=5000, features=2)  # compile the kernels, import what is used
+def measure(variant: str, folder: Path) -> None:
+    """Load once in this process and print the bytes beyond those of a warmed-up interpreter."""
+    small = rmat(n=1000, m=5000, features=2)  # compile the kernels, import the modules
     with tempfile.TemporaryDirectory() as scratch:
         pa.parquet.write_table(pa.table({"source": [0], "target": [1]}), f"{scratch}/e.parquet")
         read_tables(None, f"{scratch}/e.parquet")
     del small
-    record.forget_peak()
+    record.reset_peak()
     before = record.memory_bytes("VmRSS")
-    graph = WAYS[way](folder)
+    graph = VARIANTS[variant](folder)
     print(json.dumps({"peak": record.memory_bytes("VmHWM") - before, "arrays": graph.nbytes}))
 
 
@@ -69,11 +69,11 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
         prepare(Path(scratch))
-        for way in WAYS:
-            done = subprocess.run([sys.executable, __file__, way, scratch], capture_output=True, text=True, check=True)
-            found = json.loads(done.stdout)
-            peak, arrays = found["peak"] / 2**20, found["arrays"] / 2**20
-            rows.append({"way": way, "arrays_mib": arrays, "peak_mib": peak, "ratio": peak / arrays})
+        for variant in VARIANTS:
+            command = [sys.executable, __file__, variant, scratch]
+            result = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+            peak, arrays = result["peak"] / 2**20, result["arrays"] / 2**20
+            rows.append({"way": variant, "arrays_mib": arrays, "peak_mib": peak, "ratio": peak / arrays})
     record.write("loading", rows)
     print(f"bound: ratio at most {LIMIT}")
 

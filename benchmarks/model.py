@@ -1,4 +1,4 @@
-"""Three ratios of the model: learning the filter, encoding before the gather, extraction beside its eigendecomposition.
+"""Three ratios: a learned filter to a fixed one, encoding before or after the gather, extraction to its spectrum.
 
 python benchmarks/model.py    (needs the files of Cora, Chameleon and Squirrel in $GPATCHER_DATA)
 """
@@ -16,27 +16,32 @@ from torch import Tensor
 
 from gpatcher.datasets.load import load_dataset
 from gpatcher.estimator.classifier import GPatcherClassifier
-from gpatcher.model.gpatcher import GPatcher
-from gpatcher.model.inputs import node_features
-from gpatcher.patches.base import FixedPatches, Patches
+from gpatcher.model.gpatcher import GPatcher, ModelConfig
+from gpatcher.model.inputs import FeatureConfig, node_features
+from gpatcher.patches import PPR, Patches, make_extractor
 from gpatcher.patches.ppr import push_patches
 from gpatcher.patches.spectral import spectral_patches
 from gpatcher.spectral.filters import Adaptive, response
 from gpatcher.spectral.spectrum import eigenpairs
+from gpatcher.training.loop import TrainConfig
 
 EPOCHS = 60
 
 
 def learning(name: str) -> dict[str, object]:
-    """Compare an epoch with a learned filter, renewals included, with one of the same model on fixed patches."""
+    """Compare an epoch with a learned filter, reselection included, with one of the same model on fixed patches."""
     graph = load_dataset(name)
     seconds = {}
     for extractor in ("ppr", "heterophily-aware"):
-        model = GPatcherClassifier(extractor=extractor, patch_size=16, epochs=EPOCHS, patience=EPOCHS, normalise="l2")
+        model = GPatcherClassifier(
+            patches=make_extractor(extractor, {"size": 16}),
+            features=FeatureConfig(normalise="l2"),
+            train=TrainConfig(epochs=EPOCHS, patience=EPOCHS),
+        )
         prepared = model.prepare(graph)
         seconds[extractor] = min(model.fit(graph, 0, prepared=prepared).result_.seconds / EPOCHS for _ in range(2))
     ratio = seconds["heterophily-aware"] / seconds["ppr"]
-    ms = {kind: 1000 * value for kind, value in seconds.items()}
+    ms = {extractor: 1000 * value for extractor, value in seconds.items()}
     return {"what": f"learned / fixed epoch, {name}", "ours_ms": ms["heterophily-aware"], "peer_ms": ms["ppr"]} | {
         "ratio": ratio,
         "bound": "at most 2",
@@ -44,29 +49,30 @@ def learning(name: str) -> dict[str, object]:
 
 
 class Literal(GPatcher):
-    """The same model with the patches of features built first, as Algorithm 1 writes it: [n, p, d]."""
+    """The same model with the gather before the encoder, as in Algorithm 1: it builds a tensor [n, p, d]."""
 
     def forward(self, x: Tensor, nodes: Tensor) -> Tensor:  # type: ignore[override]
         """Return the logits of these nodes."""
-        index, score = self.patches(nodes)
-        there = (index >= 0).to(score.dtype)
+        index, score = self.sources[0](nodes)
+        mask = (index >= 0).to(score.dtype)
         rows = F.relu(x[index.clamp_min(0)] @ self.weight + self.bias)
-        scale = score * there.sum(1, keepdim=True) / score.abs().sum(1, keepdim=True).clamp_min(1e-9)
+        scale = score * mask.sum(1, keepdim=True) / score.abs().sum(1, keepdim=True).clamp_min(1e-9)
         weight = torch.cat([torch.zeros_like(score[:, :1]), score[:, 1:]], 1)
         weight = weight / weight.abs().sum(1, keepdim=True).clamp_min(1e-9)
         mean = torch.bmm(weight[:, None], rows).squeeze(1)
-        mixed = self.mixer(self.rows(rows) * scale[..., None], there)
+        mixed = self.mixers[0](self.rows(rows) * scale[..., None], mask)
         return self.classifier(torch.cat([rows[:, 0], mean, mixed], 1))
 
 
-def gather_step(kind: str) -> None:
+def gather_step(variant: str) -> None:
     """Run training steps on all of Cora in this process; print seconds, peak memory and the first logits."""
     graph = load_dataset("cora")
     torch.manual_seed(0)
-    patches = FixedPatches(push_patches(graph, 32))
-    build = Literal if kind == "literal" else GPatcher
-    model = build(patches, graph.num_features, graph.num_classes, mixer_hidden=16, dropout=0.0, input_dropout=0.0)
-    x = torch.from_numpy(np.array(graph.x)) if kind == "literal" else node_features(graph)
+    source = push_patches(graph, PPR(size=32)).source()
+    build = Literal if variant == "literal" else GPatcher
+    config = ModelConfig(mixer_hidden=16, dropout=0.0, input_dropout=0.0)
+    model = build(source, graph.num_features, graph.num_classes, config)
+    x = torch.from_numpy(np.array(graph.x)) if variant == "literal" else node_features(graph)
     nodes, y = torch.arange(graph.n), torch.from_numpy(graph.y.copy())
 
     def step() -> Tensor:
@@ -75,7 +81,7 @@ def gather_step(kind: str) -> None:
         F.cross_entropy(logits, y).backward()
         return logits
 
-    record.forget_peak()
+    record.reset_peak()
     before = record.memory_bytes("VmRSS")
     first = step().detach()
     seconds = record.timed(step, repeats=9)
@@ -84,22 +90,26 @@ def gather_step(kind: str) -> None:
 
 
 def gather() -> list[dict[str, object]]:
-    """Compare both orders of computation: same weights, same outputs, other cost."""
-    found = {}
-    for kind in ("literal", "ours"):
-        done = subprocess.run([sys.executable, __file__, kind], capture_output=True, text=True, check=True)
-        found[kind] = json.loads(done.stdout.splitlines()[-1])
-    gap = np.abs(np.array(found["literal"]["logits"]) - np.array(found["ours"]["logits"])).max()
+    """Compare both orders of computation: same weights, same outputs, different cost."""
+    results = {}
+    for variant in ("literal", "ours"):
+        done = subprocess.run([sys.executable, __file__, variant], capture_output=True, text=True, check=True)
+        results[variant] = json.loads(done.stdout.splitlines()[-1])
+    gap = np.abs(np.array(results["literal"]["logits"]) - np.array(results["ours"]["logits"])).max()
     assert gap < 1e-4, f"the outputs differ by {gap}"
-    ours, peer = found["ours"], found["literal"]
+    ours, peer = results["ours"], results["literal"]
     time = {"what": "literal / ours, a step on Cora, p = 32", "ours_ms": 1000 * ours["seconds"]}
     time |= {"peer_ms": 1000 * peer["seconds"], "ratio": peer["seconds"] / ours["seconds"], "bound": "at least 8"}
-    room = {"what": "ours / literal, peak MiB of it", "ours_ms": ours["peak"] / 2**20, "peer_ms": peer["peak"] / 2**20}
-    return [time, room | {"ratio": ours["peak"] / peer["peak"], "bound": "at most 0.25"}]
+    memory = {
+        "what": "ours / literal, peak MiB of it",
+        "ours_ms": ours["peak"] / 2**20,
+        "peer_ms": peer["peak"] / 2**20,
+    }
+    return [time, memory | {"ratio": ours["peak"] / peer["peak"], "bound": "at most 0.25"}]
 
 
 def extraction(name: str) -> dict[str, object]:
-    """Compare extraction by the exact spectrum with the bare eigendecomposition and one matrix product."""
+    """Compare extraction by the exact spectrum with an eigendecomposition and one matrix product alone."""
     graph = load_dataset(name)
 
     def bare() -> None:
@@ -113,8 +123,8 @@ def extraction(name: str) -> dict[str, object]:
 
     ours()  # compile
     peer, cost = record.timed(bare, 3), record.timed(ours, 3)
-    found = {"what": f"extraction / (eigh + product), {name}", "ours_ms": 1000 * cost, "peer_ms": 1000 * peer}
-    return found | {"ratio": cost / peer, "bound": "at most 1.3"}
+    row = {"what": f"extraction / (eigh + product), {name}", "ours_ms": 1000 * cost, "peer_ms": 1000 * peer}
+    return row | {"ratio": cost / peer, "bound": "at most 1.3"}
 
 
 if __name__ == "__main__":

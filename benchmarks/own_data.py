@@ -1,6 +1,8 @@
-"""From two CSV files to predictions: reading and encoding beside pyarrow's reading, and the whole command's memory.
+"""From two CSV files to predictions: reading and encoding compared with pyarrow's reading, and the peak of `fit`.
 
-100k nodes, 1M edges and 50 columns of all kinds; each part in a process of its own. Arguments: nodes and edges.
+python benchmarks/own_data.py [NODES EDGES]    (default 100,000 and 1,000,000; 50 columns of all types)
+
+Each part runs in its own process.
 """
 
 import json
@@ -29,9 +31,9 @@ def prepare(folder: Path, nodes: int, edges: int) -> None:
     graph = rmat(n=nodes, m=edges)
     n = graph.n
     ids = np.char.add("user", np.arange(n).astype(str))
-    kinds = np.array(["red", "green", "blue", "grey"])
+    colours = np.array(["red", "green", "blue", "grey"])
     y = rng.integers(0, 4, n)
-    columns = {"id": ids, "label": pa.array(kinds[y], mask=rng.random(n) < 0.3)}
+    columns = {"id": ids, "label": pa.array(colours[y], mask=rng.random(n) < 0.3)}
     for j in range(25):
         columns[f"number{j}"] = pa.array(rng.normal(size=n) + (y == j % 4), mask=rng.random(n) < 0.05 * (j % 5 == 0))
     for j in range(5):
@@ -47,12 +49,12 @@ def prepare(folder: Path, nodes: int, edges: int) -> None:
     pa.csv.write_csv(pa.table(columns), folder / "nodes.csv")
     source = np.repeat(np.arange(n), np.diff(graph.indptr))
     once = source < graph.indices
-    ends = {"source": ids[source[once]], "target": ids[graph.indices[once]]}
-    pa.csv.write_csv(pa.table(ends), folder / "edges.csv")
+    endpoints = {"source": ids[source[once]], "target": ids[graph.indices[once]]}
+    pa.csv.write_csv(pa.table(endpoints), folder / "edges.csv")
 
 
 def read_only(folder: Path) -> None:
-    """Read both files by pyarrow and do nothing with them."""
+    """Read both files by pyarrow alone."""
     for name in ("nodes.csv", "edges.csv"):
         pa.csv.read_csv(folder / name)
 
@@ -63,15 +65,15 @@ def read_and_encode(folder: Path) -> None:
 
 
 def measure(folder: Path) -> None:
-    """Time both ways in turns, warm, and print the medians."""
+    """Time both variants alternately and print the medians without the first round."""
     warnings.simplefilter("ignore")
     seconds: dict[str, list[float]] = {"read_only": [], "read_and_encode": []}
     for _ in range(16):
-        for way in (read_only, read_and_encode):
+        for variant in (read_only, read_and_encode):
             started = time.perf_counter()
-            way(folder)
-            seconds[way.__name__].append(time.perf_counter() - started)
-    print(json.dumps({way: float(np.median(found[1:])) for way, found in seconds.items()}))
+            variant(folder)
+            seconds[variant.__name__].append(time.perf_counter() - started)
+    print(json.dumps({variant: float(np.median(times[1:])) for variant, times in seconds.items()}))
 
 
 def whole_command(folder: Path) -> None:
@@ -79,15 +81,15 @@ def whole_command(folder: Path) -> None:
     from gpatcher import cli
 
     arguments = ["--nodes", folder / "nodes.csv", "--edges", folder / "edges.csv", "--out", folder / "run"]
-    sys.argv = ["gpatcher", "fit", *map(str, arguments), "--model", "fast", "--epochs", "5"]
+    sys.argv = ["gpatcher", "fit", *map(str, arguments), "--model", "fast", "--set", "train.epochs=5"]
     started = time.perf_counter()
     cli.app(standalone_mode=False)
     rows = pa.parquet.read_metadata(folder / "run" / "predictions.parquet").num_rows
-    found = {"seconds": time.perf_counter() - started, "peak": record.memory_bytes("VmHWM"), "rows": rows}
-    print(json.dumps(found))
+    result = {"seconds": time.perf_counter() - started, "peak": record.memory_bytes("VmHWM"), "rows": rows}
+    print(json.dumps(result))
 
 
-def child(part: str, folder: str) -> dict[str, float]:
+def in_new_process(part: str, folder: str) -> dict[str, float]:
     done = subprocess.run([sys.executable, __file__, part, folder], stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -99,7 +101,7 @@ def main() -> None:
     nodes, edges = map(int, sys.argv[1:3]) if len(sys.argv) == 3 else (100_000, 1_000_000)
     with tempfile.TemporaryDirectory() as scratch:
         prepare(Path(scratch), nodes, edges)
-        times, whole = child("measure", scratch), child("whole", scratch)
+        times, whole = in_new_process("measure", scratch), in_new_process("whole", scratch)
     row = {
         "nodes": nodes,
         "edges": edges,

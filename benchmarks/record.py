@@ -1,6 +1,5 @@
-"""What every benchmark shares: a warm call timed, a process's peak memory, a record of what was printed."""
+"""What the benchmarks share: timing, memory of the process, records."""
 
-import json
 import os
 import platform
 import statistics
@@ -10,11 +9,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from gpatcher.io import make_folder, write_json
+
 RESULTS = Path(__file__).parent / "results"
 
 
 def timed(call: Callable[[], Any], repeats: int = 3) -> float:
-    """Return the median seconds of a few calls."""
+    """Return the median seconds of several calls."""
     seconds = []
     for _ in range(repeats):
         started = time.perf_counter()
@@ -23,20 +24,20 @@ def timed(call: Callable[[], Any], repeats: int = 3) -> float:
     return statistics.median(seconds)
 
 
-def memory_bytes(kind: str) -> int:
-    """Return this process's resident memory now (``VmRSS``) or at its largest (``VmHWM``)."""
-    # not getrusage, whose peak a child process takes over from its parent
+def memory_bytes(field: str) -> int:
+    """Return a field of /proc/self/status in bytes: ``VmRSS`` for the resident memory, ``VmHWM`` for its peak."""
+    # not getrusage, whose peak a child process inherits from its parent
     lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(kind)) * 1024
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024
 
 
-def forget_peak() -> None:
-    """Let the largest resident memory start anew from what is held now."""
+def reset_peak() -> None:
+    """Reset the peak of the resident memory to its present value."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
 def write(name: str, rows: list[dict[str, Any]]) -> None:
-    """Print the rows as a table and keep them with the environment."""
+    """Print the rows as a table and write them with the environment to ``results/``."""
     columns = list(rows[0])
     cells = [[f"{row[c]:.4g}" if isinstance(row[c], float) else str(row[c]) for c in columns] for row in rows]
     width = [max(len(c), *(len(line[i]) for line in cells)) for i, c in enumerate(columns)]
@@ -47,5 +48,4 @@ def write(name: str, rows: list[dict[str, Any]]) -> None:
         "cores": os.cpu_count(),
         **{package: version(package) for package in ("numpy", "scipy", "numba", "torch", "gpatcher")},
     }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps({"rows": rows, "environment": environment}, indent=1) + "\n")
+    write_json(make_folder(RESULTS) / f"{name}.json", {"rows": rows, "environment": environment})

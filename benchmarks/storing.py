@@ -1,9 +1,9 @@
-"""A graph on disk from a table of edges larger than the memory it takes.
+"""Store a graph from a table of edges in less memory than the table takes.
 
 python benchmarks/storing.py [EDGES]    (default 40,000,000, a twentieth as many nodes)
 
-The edges lie in a folder of Parquet files. The memory is what the process holds of its own at its largest, looked at a
-hundred times a second: pages of mapped files, which the system takes back when it needs them, do not count.
+The edges are in a folder of Parquet files. The memory is the peak of the anonymous pages of the process, sampled 100
+times a second: pages of mapped files, which the system can reclaim at any time, do not count.
 """
 
 import json
@@ -22,27 +22,27 @@ import record
 from gpatcher.graph.storage import open_graph
 from gpatcher.tables.store import store_tables
 
-PIECE = 10_000_000
+ROWS_PER_FILE = 10_000_000
 
 
 def prepare(folder: Path, edges: int) -> None:
     """Write edges between random nodes."""
     rng = np.random.default_rng(0)
     folder.mkdir()
-    for start in range(0, edges, PIECE):
-        ends = rng.integers(0, edges // 20, (2, min(PIECE, edges - start)))
-        pq.write_table(pa.table({"source": ends[0], "target": ends[1]}), folder / f"{start:012d}.parquet")
+    for start in range(0, edges, ROWS_PER_FILE):
+        pairs = rng.integers(0, edges // 20, (2, min(ROWS_PER_FILE, edges - start)))
+        pq.write_table(pa.table({"source": pairs[0], "target": pairs[1]}), folder / f"{start:012d}.parquet")
 
 
 def store(folder: Path, memory: int) -> None:
-    """Store the edges in this process and print its seconds and what it held at most beyond its start."""
-    start = largest = record.memory_bytes("RssAnon")
+    """Store the edges in this process and print the seconds and the peak of its memory beyond the start."""
+    start = peak = record.memory_bytes("RssAnon")
     done = threading.Event()
 
     def watch() -> None:
-        nonlocal largest
+        nonlocal peak
         while not done.wait(0.01):
-            largest = max(largest, record.memory_bytes("RssAnon"))
+            peak = max(peak, record.memory_bytes("RssAnon"))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -52,7 +52,7 @@ def store(folder: Path, memory: int) -> None:
     finally:
         done.set()
         watcher.join()
-    print(json.dumps({"seconds": time.perf_counter() - started, "peak": largest - start}))
+    print(json.dumps({"seconds": time.perf_counter() - started, "peak": peak - start}))
 
 
 def main(edges: int) -> None:
@@ -62,10 +62,10 @@ def main(edges: int) -> None:
         prepare(folder / "edges", edges)
         command = [sys.executable, __file__, str(folder), str(columns // 16)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        found = json.loads(done.stdout.splitlines()[-1])
+        result = json.loads(done.stdout.splitlines()[-1])
         graph = open_graph(folder / "graph")
         row = {"edges": edges, "nodes": graph.n, "stored_edges": graph.m, "columns_gb": columns / 1e9}
-    row |= {"peak_gb": found["peak"] / 1e9, "ratio": found["peak"] / columns, "seconds": found["seconds"]}
+    row |= {"peak_gb": result["peak"] / 1e9, "ratio": result["peak"] / columns, "seconds": result["seconds"]}
     record.write("storing", [row | {"bound": "ratio below 1"}])
 
 

@@ -1,8 +1,8 @@
-"""Seconds and peak memory of a whole job, stage by stage: load, extract, five epochs on labelled nodes, predict all.
+"""Seconds and peak memory of a whole job by stage: load, extract, five epochs on labelled nodes, predict all nodes.
 
-python benchmarks/whole_job.py [SHARE]    SHARE of the full size, 1 by default, e.g. 0.01 to see that it works
+python benchmarks/whole_job.py [FRACTION]    FRACTION of the full size, 1 by default; 0.01 for a quick check
 
-Each size runs in a process of its own, so that its peak is its own. The peaks hold resident pages of mapped files too.
+Each size runs in its own process. The peaks include resident pages of mapped files.
 """
 
 import json
@@ -18,15 +18,17 @@ import numpy as np
 import record
 
 from gpatcher.datasets.synthetic import rmat
-from gpatcher.estimator.classifier import GPatcherClassifier, table_parameters
+from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
+from gpatcher.patches import PPR
 from gpatcher.patches.store import write_patches
 from gpatcher.runs.predict import write_predictions
+from gpatcher.training.loop import TrainConfig
 
 FEATURES, DEGREE, EPOCHS, LABELLED, PATCH = 128, 10, 5, 100_000, 32
 GIB = 2**30
-# nodes, whether features are read from a file, bound on the peak in GB, memory that training is given in GiB
+# nodes, whether the features stay in a file, bound on the peak in GB, memory limit of the training in GiB
 JOBS = {
     "1M nodes, features in memory": (1_000_000, False, 8, 4),
     "4M nodes, features in a file": (4_000_000, True, 12, 6),
@@ -34,7 +36,7 @@ JOBS = {
 
 
 def prepare(folder: Path, nodes: int) -> None:
-    """Write edges (each once), features and labels as plain arrays: what the job is to start from."""
+    """Write edges (each once), features and labels as .npy files, the input of the job."""
     graph = rmat(n=nodes, m=DEGREE * nodes, a=0.45, b=0.15, c=0.15, seed=1)
     source = np.repeat(np.arange(graph.n, dtype=np.int32), np.diff(graph.indptr))
     once = source < graph.indices
@@ -58,44 +60,44 @@ def load(folder: Path, mapped: bool, labelled: int) -> Graph:
     return graph.with_splits([Split(nodes[:labelled], nodes[labelled : labelled + val], nodes[-val:])])
 
 
-def job(name: str, share: float, folder: Path) -> None:
-    """Run the stages in this process and print what each took."""
+def job(name: str, fraction: float, folder: Path) -> None:
+    """Run the stages in this process and print the cost of each."""
     _, mapped, _, memory = JOBS[name]
     rows: list[dict[str, Any]] = []
 
     def stage(what: str, call: Callable[[], Any]) -> Any:
-        record.forget_peak()
+        record.reset_peak()
         started = time.perf_counter()
         result = call()
         seconds = time.perf_counter() - started
         rows.append({"job": name, "stage": what, "seconds": seconds, "peak_gb": record.memory_bytes("VmHWM") / 1e9})
         return result
 
-    graph = stage("load", lambda: load(folder, mapped, int(share * LABELLED)))
-    table = stage("extract", lambda: write_patches(graph, folder / "patches", size=PATCH))
-    options = {**table_parameters(table), "epochs": EPOCHS, "memory": memory * GIB}
-    model = stage("train", lambda: GPatcherClassifier(**options).fit(graph, 0, patches=table))
+    graph = stage("load", lambda: load(folder, mapped, int(fraction * LABELLED)))
+    table = stage("extract", lambda: write_patches(graph, folder / "patches", PPR(size=PATCH)))
+    model = GPatcherClassifier(patches=table.extractor, train=TrainConfig(epochs=EPOCHS), memory=memory * GIB)
+    stage("train", lambda: model.fit(graph, 0, patch_table=table))
     stage("predict", lambda: write_predictions(model, graph, folder / "predictions.parquet"))
-    found = f"batches of {model.batch_size_}, test accuracy {model.result_.test_accuracy:.3f}"
-    print(json.dumps({"rows": rows, "found": found}))
+    summary = f"batches of {model.batch_size_}, test accuracy {model.result_.test_accuracy:.3f}"
+    print(json.dumps({"rows": rows, "summary": summary}))
 
 
 def main() -> None:
     if len(sys.argv) == 4:
         job(sys.argv[1], float(sys.argv[2]), Path(sys.argv[3]))
         return
-    share = float(sys.argv[1]) if len(sys.argv) == 2 else 1.0
+    fraction = float(sys.argv[1]) if len(sys.argv) == 2 else 1.0
     rows = []
     for name, (nodes, _, bound, _) in JOBS.items():
         with tempfile.TemporaryDirectory() as scratch:
-            prepare(Path(scratch), int(share * nodes))
-            command = [sys.executable, __file__, name, str(share), scratch]
+            prepare(Path(scratch), int(fraction * nodes))
+            command = [sys.executable, __file__, name, str(fraction), scratch]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        found = json.loads(done.stdout.splitlines()[-1])
-        print(f"{name}: {found['found']}")
-        whole = {"job": name, "stage": "all", "seconds": sum(row["seconds"] for row in found["rows"])}
-        whole |= {"peak_gb": max(row["peak_gb"] for row in found["rows"])}
-        rows += [row | {"bound": ""} for row in found["rows"]] + [whole | {"bound": f"below {bound} GB"}]
+        result = json.loads(done.stdout.splitlines()[-1])
+        print(f"{name}: {result['summary']}")
+        whole = {"job": name, "stage": "all", "seconds": sum(row["seconds"] for row in result["rows"])}
+        whole |= {"peak_gb": max(row["peak_gb"] for row in result["rows"])}
+        rows += [row | {"bound": ""} for row in result["rows"]] + [whole | {"bound": f"below {bound} GB"}]
         record.write("whole_job", rows)
 
 

@@ -1,4 +1,4 @@
-"""The direction of the imports: a later stage may read an earlier one, never the reverse."""
+"""The shape of the package: direction of imports, public names, cheap import, size of files."""
 
 import ast
 import subprocess
@@ -10,7 +10,8 @@ import pytest
 import gpatcher
 
 ROOT = Path(gpatcher.__file__).parent
-# from the ground up; a room may import those before it, and itself
+MAX_LINES = 550
+# from the bottom up; a room may import itself and those before it
 ROOMS = [
     "errors",
     "arrays",
@@ -32,11 +33,26 @@ ROOMS = [
     "report",
     "cli",
 ]
+PUBLIC = [
+    "AddPatches",
+    "GPatcher",
+    "GPatcherClassifier",
+    "Graph",
+    "InputError",
+    "Split",
+    "TableClassifier",
+    "UnseenNodes",
+    "diagnose",
+    "extract_patches",
+    "load_graph",
+    "read_tables",
+]
 
 
-def stage(module):
-    room = module.split(".")[1] if module.startswith("gpatcher.") else None
-    return ROOMS.index(room) if room in ROOMS else None
+def room(module):
+    """The position of a module's room in ROOMS, None for the package itself and modules of others."""
+    parts = module.split(".")
+    return ROOMS.index(parts[1]) if parts[0] == "gpatcher" and len(parts) > 1 and parts[1] in ROOMS else None
 
 
 def modules():
@@ -57,23 +73,77 @@ def imported(path):
                 yield node.module
 
 
-@pytest.mark.parametrize(("module", "path"), [m for m in modules() if m[0] != "gpatcher"])
-def test_imports_point_downwards(module, path):
-    level = stage(module)
-    assert level is not None, f"{module} has no stage: add it to ROOMS"
-    for name in imported(path):
-        other = stage(name)
+MODULES = dict(modules())
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name != "gpatcher"])
+def test_imports_point_downwards(module):
+    level = room(module)
+    assert level is not None, f"{module} is in no room: add it to ROOMS"
+    for name in imported(MODULES[module]):
+        other = room(name)
         if other is not None:
-            assert other <= level, f"{module} imports {name}, which stands above it"
+            assert other <= level, f"{module} imports {name}, whose room is above"
 
 
-def test_public_names_are_all_there():
-    for name in gpatcher.__all__:
-        assert getattr(gpatcher, name).__doc__
+def test_every_room_exists_once():
+    there = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    assert sorted(ROOMS) == sorted(there - {"__init__"})
+    assert len(set(ROOMS)) == len(ROOMS)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_file_is_too_long(module):
+    lines = len(MODULES[module].read_text().splitlines())
+    assert lines <= MAX_LINES, f"{module} has {lines} lines: make two files of it"
+
+
+# ------------------------------------------------------------------------------------------ public names
+
+
+def test_public_names_are_a_dozen():
+    assert sorted(gpatcher.__all__) == PUBLIC
+    assert len(PUBLIC) == 12
+    assert set(PUBLIC) <= set(dir(gpatcher))
+    assert sorted(gpatcher._MODULES) == PUBLIC
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_name_is_documented_and_comes_from_its_module(name):
+    value = getattr(gpatcher, name)
+    assert value.__doc__
+    assert value.__module__ == gpatcher._MODULES[name]
+    assert (value.__module__, name) in type_checking_imports()
+
+
+def type_checking_imports():
+    """What type checkers see: the imports under TYPE_CHECKING, which do not run."""
+    nodes = ast.walk(ast.parse((ROOT / "__init__.py").read_text()))
+    return {(n.module, alias.name) for n in nodes if isinstance(n, ast.ImportFrom) for alias in n.names}
+
+
+def test_other_names_are_refused():
     with pytest.raises(AttributeError, match="nonsense"):
         gpatcher.nonsense  # noqa: B018
+    with pytest.raises(ImportError, match="nonsense"):
+        from gpatcher import nonsense  # noqa: F401
 
 
-def test_importing_the_package_is_cheap():
-    code = "import sys, gpatcher; sys.exit('torch' in sys.modules or 'numba' in sys.modules)"
+# ------------------------------------------------------------------------------------------ import
+
+
+HEAVY = ("torch", "numba", "numpy", "scipy", "sklearn", "pyarrow", "plotly", "ray")
+
+
+@pytest.mark.parametrize(
+    "code", ["import gpatcher", "import gpatcher; dir(gpatcher)", "from gpatcher import InputError"]
+)
+def test_importing_the_package_is_cheap(code):
+    code += f"; import sys; print([name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_names_load_on_first_use():
+    code = "import sys, gpatcher; gpatcher.Graph; sys.exit('torch' in sys.modules or 'numpy' not in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,6 +1,6 @@
 """Convert records and logs of version 1 to version 2, in place: flat configurations become nested settings.
 
-    python tools/convert_records.py results/bench results/tuning
+    python tools/convert_records.py results
 
 Figures are kept as they are. Fields that a record of a training run lacks are null.
 """
@@ -15,7 +15,7 @@ from typing import Any
 from gpatcher.bench.tuning import Search
 from gpatcher.errors import InputError
 from gpatcher.io import write_text
-from gpatcher.runs.records import RECORD_VERSION
+from gpatcher.runs.records import RECORD_VERSION, settings_hash
 from gpatcher.runs.run import Job
 from gpatcher.runs.settings import PATCHERS, complete
 
@@ -97,6 +97,14 @@ def trial_record(old: dict[str, Any], latest: dict[tuple[str, str], str]) -> dic
     return {"version": RECORD_VERSION} | rest | {"search": search.key if current else old["search"], "drawn": drawn}
 
 
+def published_record(old: dict[str, Any]) -> dict[str, Any]:
+    """Return a record of tools/published.py in version 2."""
+    new = {name: value for name, value in old.items() if name not in ("config", "config_hash", "directed_input")}
+    flat = {"monitor" if name == "stop" else name: value for name, value in old["config"].items()}
+    new |= {"directed": old["directed_input"], "settings_hash": settings_hash(flat), "settings": flat}
+    return {"version": RECORD_VERSION} | new
+
+
 def convert(path: Path) -> int:
     """Convert a file; return how many of its lines changed."""
     lines = path.read_text().splitlines()
@@ -106,6 +114,8 @@ def convert(path: Path) -> int:
     for line, old in zip(lines, parsed, strict=True):
         if old is None:
             new.append(line)
+        elif "published" in old:
+            new.append(json.dumps(old if old.get("version") == RECORD_VERSION else published_record(old)))
         elif "search" in old:
             new.append(json.dumps(old if old.get("version") == RECORD_VERSION else trial_record(old, latest)))
         elif "job" in old:
@@ -131,7 +141,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path)
     for folder in parser.parse_args().folders:
-        for path in sorted((*folder.rglob("records.jsonl"), *folder.rglob("trials.jsonl"))):
+        for path in sorted(p for p in folder.rglob("*.jsonl") if p.stem in ("records", "trials", "published")):
             print(f"{path}: {convert(path)} lines")
 
 

@@ -1,6 +1,7 @@
-"""The demo: graphs from homophilous to heterophilous, four models on each, one table and one page.
+"""The demo: four models on graphs from heterophily to homophily; a table and two pages.
 
-Block models with the dial φ: at φ > 0 neighbours agree, at φ < 0 they disagree, at 0 only the features tell.
+The graphs are contextual block models: neighbours agree where φ > 0 and disagree where φ < 0; at φ = 0 only the
+features carry information.
 """
 
 import argparse
@@ -23,85 +24,104 @@ from gpatcher.baselines.mlp import MLP
 from gpatcher.datasets.synthetic import csbm
 from gpatcher.estimator.classifier import FilterResponse, GPatcherClassifier
 from gpatcher.graph.graph import Graph
+from gpatcher.io import make_folder
+from gpatcher.model.gpatcher import ModelConfig
 from gpatcher.model.inputs import node_features
-from gpatcher.patches.base import Patches
+from gpatcher.patches import PPR, AdaptiveFilter, Patches
 from gpatcher.report.diagnosis import write_diagnosis
 from gpatcher.report.page import BLUE, GREY, ORANGE, PURPLE, Figure, Notes, Table, write_page
 from gpatcher.spectral.diagnosis import diagnose
-from gpatcher.spectral.heterophily import heterophily
+from gpatcher.spectral.heterophily import heterophily as measure_heterophily
 from gpatcher.training.loop import TrainConfig, fit
 
-DIAL = (-0.9, -0.5, 0.0, 0.5, 0.9)
+PHIS = (-0.9, -0.5, 0.0, 0.5, 0.9)
 SEEDS = (0, 1)
 NODES, FEATURES, DEGREE = 600, 60, 8.0
-TRAIN = {"lr": 0.01, "weight_decay": 5e-4, "epochs": 150, "patience": 25}
-PATCHES = {"patch_size": 16, "hidden": 32, "mixer_gate": 0.1, **TRAIN}
+TRAIN = TrainConfig(lr=0.01, weight_decay=5e-4, epochs=150, patience=25)
+MODEL = ModelConfig(hidden=32, mixer_gate=0.1)
 MODELS = {"GPatcher": ORANGE, "Fast-GPatcher": BLUE, "GCN": PURPLE, "MLP": GREY}
 
 
 def make_graph(phi: float, seed: int) -> Graph:
-    """Draw one block model."""
+    """Draw a block model."""
     return csbm(phi=phi, n=NODES, features=FEATURES, degree=DEGREE, seed=seed)
 
 
 def train(phi: float, seed: int) -> tuple[float, dict[str, float], FilterResponse, Patches]:
-    """Train all models on one graph; return its heterophily, the accuracies, GPatcher's filter and its patches."""
-    torch.set_num_threads(1)  # one process per core: small steps gain nothing from threads
+    """Train all models on one graph.
+
+    Parameters
+    ----------
+    phi : float
+        φ of the block model, in [-1, 1].
+    seed : int
+        Seed of the graph and of the models.
+
+    Returns
+    -------
+    heterophily : float
+        Node heterophily of the graph.
+    accuracy : dict of str to float
+        Test accuracy by model.
+    response : FilterResponse
+        GPatcher's learned filter.
+    patches : Patches
+        GPatcher's patches.
+    """
+    torch.set_num_threads(1)  # one process per core: steps this small gain nothing from threads
     graph = make_graph(phi, seed)
     x = node_features(graph)
     accuracy = {}
     for name, build in (("GCN", GCN), ("MLP", MLP)):
         torch.manual_seed(seed)
         model = build(graph, x.shape[1], hidden=32)
-        result = fit(model, x, graph.labels(), graph.splits[0], TrainConfig(**TRAIN), seed=seed)
+        result = fit(model, x, graph.labels(), graph.splits[0], TRAIN, seed=seed)
         accuracy[name] = float(result.test_accuracy)
-    for name, kind in (("Fast-GPatcher", "ppr"), ("GPatcher", "heterophily-aware")):
-        fitted = GPatcherClassifier(extractor=kind, seed=seed, **PATCHES).fit(graph)
+    for name, extractor in (("Fast-GPatcher", PPR(size=16)), ("GPatcher", AdaptiveFilter(size=16))):
+        fitted = GPatcherClassifier(patches=extractor, model=MODEL, train=TRAIN, seed=seed).fit(graph)
         accuracy[name] = float(fitted.result_.test_accuracy)
-    return heterophily(graph).node_heterophily, accuracy, fitted.filter_response(), fitted.patches_
+    return measure_heterophily(graph).node_heterophily, accuracy, fitted.filter_response(), fitted.patches_
 
 
-def accuracy_figure(level: list[float], found: dict[str, np.ndarray]) -> Figure:
-    """Draw accuracy over heterophily."""
+def accuracy_figure(heterophily: list[float], accuracy: dict[str, np.ndarray]) -> Figure:
+    """Plot accuracy over heterophily; the accuracies have shape (values of φ, seeds)."""
     plot = go.Figure()
     for name, colour in MODELS.items():
-        error = {"type": "data", "array": 100 * found[name].std(axis=1), "thickness": 1}
-        plot.add_scatter(x=level, y=100 * found[name].mean(axis=1), name=name, line_color=colour, error_y=error)
+        bars = {"type": "data", "array": 100 * accuracy[name].std(axis=1), "thickness": 1}
+        mean = 100 * accuracy[name].mean(axis=1)
+        plot.add_scatter(x=heterophily, y=mean, name=name, line_color=colour, error_y=bars)
     plot.update_layout(height=420)
-    plot.update_xaxes(title="node heterophily (share of unlike neighbours)")
+    plot.update_xaxes(title="node heterophily (fraction of neighbours of another class)")
     plot.update_yaxes(title="test accuracy, %")
-    caption = (
-        f"Mean over {len(SEEDS)} graphs per point, bars: standard deviation. In the middle the graph says nothing."
-    )
+    caption = f"Mean and standard deviation over {len(SEEDS)} graphs. In the middle the edges carry no information."
     return Figure("Accuracy over heterophily", caption, plot, wide=True)
 
 
-def filter_figure(ends: dict[str, FilterResponse]) -> Figure:
-    """Draw the learned filters of both ends of the dial."""
+def filter_figure(responses: dict[str, FilterResponse]) -> Figure:
+    """Plot the learned filters of the most heterophilous and the most homophilous graph."""
     plot = go.Figure()
-    for (name, found), colour in zip(ends.items(), (ORANGE, BLUE), strict=True):
-        plot.add_scatter(x=found.values, y=found.response, name=name, line_color=colour)
-    plot.add_scatter(x=found.values, y=found.start, name="before training", line={"color": GREY, "dash": "dot"})
+    for (name, curve), colour in zip(responses.items(), (ORANGE, BLUE), strict=True):
+        plot.add_scatter(x=curve.values, y=curve.response, name=name, line_color=colour)
+    plot.add_scatter(x=curve.values, y=curve.start, name="before training", line={"color": GREY, "dash": "dot"})
     plot.update_xaxes(title="eigenvalue λ (low frequency on the left)", range=[1.02, -1.02])
     plot.update_yaxes(title="response g(λ)")
-    return Figure("What the filters learned", "How much each frequency counts in the ranking of a patch.", plot)
+    return Figure("What the filters learned", "The weight of each frequency in the ranking of a patch.", plot)
 
 
 def patch_figure(graph: Graph, patches: Patches) -> Figure:
-    """Draw the patch of one node: its members, the edges among them, their order and class."""
+    """Draw the patch of one node: its members with rank and class, and the edges among them."""
     full = np.flatnonzero((patches.index >= 0).all(axis=1))
     ego = int(full[0]) if full.size else 0
     members = [int(v) for v in patches.index[ego] if v >= 0]
-    inside = nx.Graph(graph.to_networkx().subgraph(members))
-    place = nx.spring_layout(inside, seed=1, k=0.9)
+    induced = nx.Graph(graph.to_networkx().subgraph(members))
+    position = nx.spring_layout(induced, seed=1, k=0.9)
     plot = go.Figure()
-    for a, b in inside.edges:
-        plot.add_scatter(
-            x=[place[a][0], place[b][0]], y=[place[a][1], place[b][1]], mode="lines", line={"color": "#c8d0d8"}
-        )
+    for edge in induced.edges:
+        x, y = zip(*(position[v] for v in edge), strict=True)
+        plot.add_scatter(x=x, y=y, mode="lines", line={"color": "#c8d0d8"})
     plot.add_scatter(
-        x=[place[v][0] for v in members],
-        y=[place[v][1] for v in members],
+        x=[position[v][0] for v in members],
+        y=[position[v][1] for v in members],
         mode="markers+text",
         text=[str(i) for i in range(len(members))],
         textfont={"color": "white", "size": 11},
@@ -117,68 +137,67 @@ def patch_figure(graph: Graph, patches: Patches) -> Figure:
     plot.update_xaxes(visible=False)
     plot.update_yaxes(visible=False)
     unlike = int((graph.y[members[1:]] != graph.y[ego]).sum())
-    joined = len(set(members) & set(graph.neighbours(ego).tolist()))
+    adjacent = len(set(members) & set(graph.neighbours(ego).tolist()))
     caption = (
         f"Node {ego} (0, ringed) and the {len(members) - 1} nodes ranked after it, by rank, coloured by class. "
-        f"{unlike} are of the other class, {joined} are its neighbours: the filter looks further than the edges."
+        f"{unlike} are of the other class, {adjacent} are its neighbours: the filter reaches beyond the edges."
     )
     return Figure("One patch on a heterophilous graph", caption, plot)
 
 
 def main() -> None:
-    """Train everything, print the table, write the pages."""
+    """Train all models, print the table, write the pages."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for the pages")
-    out = parser.parse_args().out
-    out.mkdir(parents=True, exist_ok=True)
+    out = make_folder(parser.parse_args().out)
     started = time.perf_counter()
     console = Console()
-    found = {name: np.zeros((len(DIAL), len(SEEDS))) for name in MODELS}
-    level = np.zeros((len(DIAL), len(SEEDS)))
-    filters, patches = {}, {}
-    jobs = [(row, column) for row in range(len(DIAL)) for column in range(len(SEEDS))]
+    accuracy = {name: np.zeros((len(PHIS), len(SEEDS))) for name in MODELS}
+    heterophily = np.zeros((len(PHIS), len(SEEDS)))
+    responses, patches = {}, {}
+    jobs = [(row, column) for row in range(len(PHIS)) for column in range(len(SEEDS))]
     with (
         ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool,
         Progress(console=console, transient=True) as bar,
     ):
         task = bar.add_task("training four models on each graph", total=len(jobs))
-        futures = {pool.submit(train, DIAL[row], SEEDS[column]): (row, column) for row, column in jobs}
+        futures = {pool.submit(train, PHIS[row], SEEDS[column]): (row, column) for row, column in jobs}
         for future in as_completed(futures):
-            at = futures[future]
-            level[at], accuracy, filters[at], patches[at] = future.result()
-            for name, value in accuracy.items():
-                found[name][at] = value
+            cell = futures[future]
+            heterophily[cell], scores, responses[cell], patches[cell] = future.result()
+            for name, value in scores.items():
+                accuracy[name][cell] = value
             bar.advance(task)
 
     table = RichTable("φ", "heterophily", *MODELS, title="Test accuracy, %", title_justify="left")
     rows = []
-    for row, phi in enumerate(DIAL):
-        means = [100 * found[name][row].mean() for name in MODELS]
-        cells = [f"{m:.1f} ± {100 * found[name][row].std():.1f}" for m, name in zip(means, MODELS, strict=True)]
-        rows.append((f"{phi:+.1f}", f"{level[row].mean():.2f}", *cells))
+    for row, phi in enumerate(PHIS):
+        means = [100 * accuracy[name][row].mean() for name in MODELS]
+        cells = [f"{m:.1f} ± {100 * accuracy[name][row].std():.1f}" for m, name in zip(means, MODELS, strict=True)]
+        rows.append((f"{phi:+.1f}", f"{heterophily[row].mean():.2f}", *cells))
         best = int(np.argmax(means))
         table.add_row(*rows[-1][:2], *(f"[bold]{c}[/]" if i == best else c for i, c in enumerate(cells)))
     console.print(table)
-    graph = make_graph(DIAL[0], SEEDS[0])
-    ends = {f"φ = {DIAL[row]:+.1f}": filters[row, 0] for row in (0, len(DIAL) - 1)}
+    graph = make_graph(PHIS[0], SEEDS[0])
+    extremes = {f"φ = {PHIS[row]:+.1f}": responses[row, 0] for row in (0, len(PHIS) - 1)}
     seconds = time.perf_counter() - started
     page = write_page(
         out / "index.html",
         "From homophily to heterophily",
         f"Block models of {NODES} nodes, mean degree {DEGREE:g}; {len(SEEDS)} graphs for each value of φ.",
         [
-            accuracy_figure(list(level.mean(axis=1)), found),
-            filter_figure(ends),
+            accuracy_figure(list(heterophily.mean(axis=1)), accuracy),
+            filter_figure(extremes),
             patch_figure(graph, patches[0, 0]),
             Table("Test accuracy, %", "Mean ± standard deviation.", ("φ", "heterophily", *MODELS), rows),
             Notes(
                 "How to read this",
                 [
-                    "A GCN averages over neighbours: good where they agree, poor where they disagree.",
-                    "An MLP ignores the graph; the further φ is from 0, the less the features tell it.",
+                    "A GCN averages over neighbours, which helps where they agree and hurts where they disagree.",
+                    "An MLP ignores the edges; the further φ is from 0, the less information the features carry.",
                     "GPatcher learns which frequencies matter: low ones where neighbours agree, high ones, with a "
-                    "negative sign, where they disagree. Fast-GPatcher ranks by personalised PageRank and leaves "
-                    "it to its readout to tell unlike neighbours from like ones.",
+                    "negative sign, where they disagree. Fast-GPatcher ranks by personalised PageRank; its readout "
+                    "learns to separate neighbours of the same class from others.",
                 ],
             ),
         ],

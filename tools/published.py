@@ -1,8 +1,8 @@
-"""The baselines against figures published for them: `python tools/published.py run`, then `... table`.
+"""Compare the baselines with published figures: `python tools/published.py run`, then `... table`.
 
-`run` trains each baseline with its own paper's settings on the protocol of the figure and appends to
-results/published.jsonl; what is there already is not run again. `table` writes docs/baselines.md from the records and
-removes those of settings that no check has any more, so nothing may be running then.
+`run` trains each baseline with the settings of its paper on the protocol of the figure and appends to
+results/published.jsonl; runs on record are skipped. `table` removes records of settings that no check has any more and
+writes docs/baselines.md from the others, so no `run` may be active then.
 """
 
 import argparse
@@ -19,16 +19,26 @@ from gpatcher.baselines import make_baseline
 from gpatcher.datasets.load import load_dataset
 from gpatcher.datasets.registry import NAMED
 from gpatcher.errors import InputWarning
+from gpatcher.estimator.memory import peak_rss_mb
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
-from gpatcher.model.inputs import node_features
-from gpatcher.runs.records import Record, append_record, config_hash, peak_rss_mb, read_records, summarise, versions
+from gpatcher.io import write_text
+from gpatcher.model.inputs import FeatureConfig, node_features
+from gpatcher.runs.records import (
+    RECORD_VERSION,
+    Record,
+    append_record,
+    read_records,
+    settings_hash,
+    summarise,
+    versions,
+)
 from gpatcher.training.loop import TrainConfig, fit
 
 RECORDS = Path("results/published.jsonl")
 PAGE = Path("docs/baselines.md")
 RUNS = 10
-FAR = 1.5  # points below the published figure that ask for a reason
+FAR = 1.5  # a result this many points below the published figure needs a reason
 
 GCNII = "Chen et al. (2020, GCNII), Table 2"
 SHEAF = "Bodnar et al. (2022, neural sheaf diffusion), Table 1"
@@ -37,16 +47,30 @@ NOWHERE = "nowhere; quoted from memory"
 
 @dataclass(frozen=True)
 class Check:
-    """A figure published for a model, and the settings to meet it with.
+    """A published figure and the settings to reproduce it with.
 
     Parameters
     ----------
-    published : test accuracy, %
-    source : paper and table
-    seen : where the figure was looked up, if not in the paper itself
-    normalise : of the features
-    random : ten nodes per class to train and 68 to stop by, drawn anew for each run; else the splits of the data
-    reason : why the run falls short, where it does
+    model : str
+        Name of a baseline.
+    dataset : str
+        Key of `gpatcher.datasets.registry.NAMED`.
+    published : float
+        Test accuracy, %.
+    source : str
+        Paper and table of the figure.
+    parameters : dict
+        Hyper-parameters of the model.
+    train : dict
+        Arguments of `TrainConfig`.
+    normalise : str
+        Normalisation of the features.
+    random : bool
+        Whether each run draws ten training nodes per class and 68 validation nodes; else the splits of the data set.
+    seen : str
+        Where the figure was looked up, if not in the paper itself.
+    reason : str
+        Why the result falls short, where it does.
     """
 
     model: str
@@ -62,18 +86,18 @@ class Check:
 
     @property
     def config(self) -> dict:
-        """All that the result depends on."""
+        """Everything that the result depends on."""
         train = {k: v for k, v in asdict(TrainConfig(**self.train)).items() if k in self.train}
         return {"normalise": self.normalise, "random": self.random, **self.parameters, **train}
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What its records are found by."""
-        return self.model, NAMED[self.dataset].name, config_hash(self.config)
+        """Model, data set and hash of the settings, which identify its records."""
+        return self.model, NAMED[self.dataset].name, settings_hash(self.config)
 
     @property
     def protocol(self) -> str:
-        """The splits, in words."""
+        """Description of the splits."""
         if self.random:
             return "ten random splits, 10 nodes per class to train"
         return f"{NAMED[self.dataset].protocol}{', ten seeds' if NAMED[self.dataset].folder == 'Planetoid' else ''}"
@@ -162,7 +186,7 @@ CHECKS = [
         "Zhu et al. (2020), H2GCN-1",
         parameters={"hidden": 64, "dropout": 0.5, "layers": 1},
         # 1e-5 of the authors, twice: Keras adds w |W|² to the loss, here it is w / 2 |W|²
-        train={"lr": 0.01, "weight_decay": 2e-5, "epochs": 2000, "patience": 2000, "stop": "accuracy"},
+        train={"lr": 0.01, "weight_decay": 2e-5, "epochs": 2000, "patience": 2000, "monitor": "accuracy"},
         seen=(
             "tables of later papers that quote it; settings: github.com/GemsLab/H2GCN, "
             "experiments/h2gcn/configs/real-geomgcn/h2gcn.json, which has two weight decays, with and without ReLU and "
@@ -176,7 +200,7 @@ CHECKS = [
         "He et al. (2022), results on Texas",
         {"hidden": 64, "dropout": 0.7, "layers": 2, "enhance": 1.0},
         # the authors stop by patience too, but never before epoch 800
-        {"lr": 0.001, "weight_decay": 5e-4, "epochs": 1600, "patience": 800, "stop": "accuracy"},
+        {"lr": 0.001, "weight_decay": 5e-4, "epochs": 1600, "patience": 800, "monitor": "accuracy"},
         normalise="none",
         reason=(
             "not explained. What the authors' code does otherwise was tried on the same splits and did not raise the "
@@ -189,7 +213,7 @@ CHECKS = [
 
 
 def random_split(y: np.ndarray, seed: int) -> Split:
-    """Draw ten training nodes of each class, 68 validation nodes (2.5 % of Cora) and leave the rest to the test."""
+    """Draw ten training nodes per class and 68 validation nodes (2.5 % of Cora); the others are test nodes."""
     order = np.random.default_rng(seed).permutation(len(y))
     train = np.concatenate([order[y[order] == c][:10] for c in np.unique(y)])
     rest = order[~np.isin(order, train)]
@@ -197,7 +221,7 @@ def random_split(y: np.ndarray, seed: int) -> Split:
 
 
 def plan(check: Check, graph: Graph, runs: int) -> Iterator[tuple[int, int, Split]]:
-    """Yield number of the split, seed and split of each run."""
+    """Yield the split number, the seed and the split of each run."""
     for run in range(runs):
         if check.random:
             yield run, run, random_split(graph.labels(), run)
@@ -207,12 +231,12 @@ def plan(check: Check, graph: Graph, runs: int) -> Iterator[tuple[int, int, Spli
 
 
 def run(check: Check, runs: int) -> None:
-    """Train what is missing of the first runs."""
+    """Train those of the first runs that are not on record."""
     graph = load_dataset(check.dataset)
-    have = {(r["split"], r["seed"]) for r in found(check)}
-    x = node_features(graph, check.normalise)
+    on_record = {(r["split"], r["seed"]) for r in records_of(check)}
+    x = node_features(graph, FeatureConfig(normalise=check.normalise))
     for number, seed, split in plan(check, graph, runs):
-        if (number, seed) in have:
+        if (number, seed) in on_record:
             continue
         torch.manual_seed(seed)
         model = make_baseline(check.model, graph, x.shape[1], split, **check.parameters)
@@ -220,6 +244,7 @@ def run(check: Check, runs: int) -> None:
         append_record(
             RECORDS,
             {
+                "version": RECORD_VERSION,
                 "dataset": graph.name,
                 "graph": graph.content_hash,
                 "model": check.model,
@@ -232,42 +257,40 @@ def run(check: Check, runs: int) -> None:
                 "seconds": round(result.seconds, 3),
                 "peak_rss_mb": peak_rss_mb(),
                 "split_hash": split.hash,
-                "directed_input": graph.is_directed,
-                "config_hash": check.key[2],
-                "config": check.config,
+                "directed": graph.is_directed,
+                "settings_hash": check.key[2],
+                "settings": check.config,
                 "versions": versions(),
                 "published": check.published,
                 "source": check.source,
             },
         )
-    print(*check.key[:2], check.published, summarise([r["test_accuracy"] for r in found(check)]), flush=True)
+    print(*check.key[:2], check.published, summarise([r["test_accuracy"] for r in records_of(check)]), flush=True)
 
 
-def found(check: Check) -> list[Record]:
+def records_of(check: Check) -> list[Record]:
     """Return the records of a check."""
-    return [r for r in read_records(RECORDS) if (r["model"], r["dataset"], r["config_hash"]) == check.key]
+    return [r for r in read_records(RECORDS) if (r["model"], r["dataset"], r["settings_hash"]) == check.key]
 
 
 def drop_stale() -> None:
-    """Remove the records that belong to no check."""
+    """Remove the records that belong to none of the checks."""
     keys = {check.key for check in CHECKS}
-    kept = [r for r in read_records(RECORDS) if (r["model"], r["dataset"], r["config_hash"]) in keys]
-    draft = RECORDS.with_suffix(".partial")
-    draft.write_text("".join(json.dumps(r) + "\n" for r in kept))
-    draft.replace(RECORDS)
+    kept = [r for r in read_records(RECORDS) if (r["model"], r["dataset"], r["settings_hash"]) in keys]
+    write_text(RECORDS, "".join(json.dumps(r) + "\n" for r in kept))
 
 
 def table() -> str:
-    """Return the page, from the records alone."""
+    """Return the text of docs/baselines.md, from the records alone."""
     rows, settings, reasons = [], [], []
     seen = {check.model: f"- {check.model}: {check.seen}" for check in CHECKS if check.seen}
     for check in CHECKS:
         name, dataset, _ = check.key
-        values = [r["test_accuracy"] for r in found(check)]
+        values = [r["test_accuracy"] for r in records_of(check)]
         here, gap = "not run", ""
         if values:
             mean = summarise(values)
-            here, gap = f"{100 * mean.mean:.1f} ± {100 * mean.std:.1f}", f"{100 * mean.mean - check.published:+.1f}"
+            here, gap = str(mean), f"{100 * mean.mean - check.published:+.1f}"
             here += f" ({len(values)} runs)" * (len(values) < RUNS)
             if 100 * mean.mean < check.published - FAR:
                 reasons.append(f"- {name} on {dataset}, {gap}: {check.reason or 'no reason found'}")
@@ -307,17 +330,18 @@ def table() -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("run", "table"))
-    parser.add_argument("models", nargs="*", help="all by default")
-    parser.add_argument("--runs", type=int, default=RUNS, help="the first so many, to look before all are run")
+    parser.add_argument("action", choices=("run", "table"))
+    parser.add_argument("models", nargs="*", help="models to run; all by default")
+    parser.add_argument("--runs", type=int, default=RUNS, help="number of runs per figure; fewer for a first look")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", InputWarning)
-    if options.what == "run":
+    if options.action == "run":
         for check in CHECKS:
             if not options.models or check.model in options.models:
                 run(check, options.runs)
     else:
         drop_stale()
-        PAGE.write_text(table())
-        print(table())
+        page = table()
+        write_text(PAGE, page)
+        print(page)

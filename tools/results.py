@@ -1,25 +1,25 @@
-"""Write the README's tables of results, docs/results.md and its other forms from the records: python tools/results.py.
+"""Write the README's result tables, docs/results.md, results/cells.csv and results/tables.tex from the records.
 
-The records come from `gpatcher bench PRESET --out results/bench/PRESET`; a cell without records is shown as not run.
+The records come from `gpatcher bench NAME --out results/bench/NAME`; a cell without records is shown as not run.
 """
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from gpatcher.runs.models import settings
-
-from gpatcher.bench.leaderboard import Board, head, read_bench, standing
-from gpatcher.bench.plan import TITLES, paper_figures, read_tuned
-from gpatcher.bench.statistics import rank, sum_up
+from gpatcher.bench.leaderboard import ResultTable, head, rank_sentence, read_bench
+from gpatcher.bench.plan import TITLES, paper_figures
+from gpatcher.bench.statistics import rank
 from gpatcher.errors import counted
+from gpatcher.io import write_text
 from gpatcher.report.text_tables import csv_text, latex, markdown
-from gpatcher.runs.records import read_records
+from gpatcher.runs.records import read_records, summarise
+from gpatcher.runs.settings import resolve_settings, shipped_settings
 
 README = Path("README.md")
 BENCH = Path("results/bench")
 DATASETS = ("texas", "wisconsin", "cornell", "chameleon", "squirrel", "actor", "cora", "citeseer")
-# title → preset, row, model and where its settings come from
+# title → experiment, row, model and preset
 ROWS = {
     "**GPatcher**": ("table1", "gpatcher", "gpatcher", None),
     "**Fast-GPatcher**": ("table1", "fast", "fast", None),
@@ -28,81 +28,89 @@ ROWS = {
 }
 
 
-def cell(values: Sequence[float], usual: int = 10) -> str:
-    """Return mean ± standard deviation, and how many runs where they are not as many as usual."""
+def cell(values: Sequence[float], expected: int = 10) -> str:
+    """Return mean ± standard deviation, with the number of runs where it is not the expected one."""
     if not values:
         return "not run"
-    short = "" if len(values) == usual else f" ({counted(len(values), 'run')})"
-    return f"{sum_up(values)}{short}"
+    count = "" if len(values) == expected else f" ({counted(len(values), 'run')})"
+    summary = summarise(values)
+    return f"{100 * summary.mean:.1f} {summary.spread}".rstrip() + count
 
 
-def lines_of(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table in Markdown."""
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows))
 
 
-def shipped() -> str:
-    """Return the table of the settings that ship with the package, beside the paper's figures."""
+def against_paper() -> str:
+    """Return the table of GPatcher's results with the shipped settings, beside the paper's figures and untuned."""
     rows: list[list[str]] = []
-    for title, (preset, row, model, base) in ROWS.items():
-        records = [r for r in read_records(BENCH / preset / "records.jsonl") if r["row"] == row and r["error"] is None]
+    for title, (experiment, row, model, preset) in ROWS.items():
+        records = read_records(BENCH / experiment / "records.jsonl")
+        records = [r for r in records if r["row"] == row and r["error"] is None]
         cells = []
         for dataset in DATASETS:
-            config = settings(model, dataset, {}, base)[0]
-            cells.append(cell([r["test"] for r in records if r["dataset"] == dataset and r["config"] == config]))
+            settings = resolve_settings(model, dataset, preset)[0]
+            cells.append(cell([r["test"] for r in records if r["dataset"] == dataset and r["settings"] == settings]))
         rows.append([title, *cells])
-        if base is None:
-            theirs = paper_figures(preset)[row]
-            rows.append(["the paper's figure", *(f"{theirs[d][0]:.1f}" for d in DATASETS)])
-    return lines_of(["test accuracy, %", *map(head, DATASETS)], rows)
+        if preset is None:
+            paper = paper_figures(experiment)[row]
+            rows.append(["the paper's figure", *(f"{paper[d][0]:.1f}" for d in DATASETS)])
+    return markdown_table(["test accuracy, %", *map(head, DATASETS)], rows)
 
 
-def tuned(boards: Sequence[Board]) -> str:
-    """Return the table of all models, on the data sets on which all were tuned alike."""
-    trials: dict[str, Any] = {d: {m: e["trials"] for m, e in models.items()} for d, models in read_tuned().items()}
-    columns = [(board, d) for board in boards for d in board.datasets if d in board.budgets]
-    for board, dataset in columns:
-        if set(trials[dataset].values()) != {board.budgets[dataset]}:
-            raise SystemExit(f"the records of {dataset} are not those of the package's tuned.json; run them again")
-    found = {name: {d: board.runs[name, d] for board, d in columns if (name, d) in board.runs} for name in TITLES}
-    scores = {name: {d: runs.cell.mean for d, runs in own.items() if runs.cell} for name, own in found.items()}
-    ranked, alone = rank(scores), rank({name: own for name, own in scores.items() if name != "fast"})
+def against_baselines(tables: Sequence[ResultTable]) -> str:
+    """Return the table of all models, on the data sets where each had the same number of trials."""
+    shipped = shipped_settings()
+    columns = [
+        (table, d)
+        for table in tables
+        for d in table.datasets
+        if d in table.budgets and set(shipped.get(d, {})) == set(TITLES)
+    ]
+    for table, dataset in columns:
+        if {entry["trials"] for entry in shipped[dataset].values()} != {table.budgets[dataset]}:
+            raise SystemExit(f"the records of {dataset} do not match the shipped settings; run the bench again")
+    runs = {name: {d: table.runs[name, d] for table, d in columns if (name, d) in table.runs} for name in TITLES}
+    scores = {name: {d: r.summary.mean for d, r in by_set.items() if r.summary} for name, by_set in runs.items()}
+    ranked, alone = rank(scores), rank({name: by_set for name, by_set in scores.items() if name != "fast"})
     means = {} if ranked is None else ranked.mean
     rows = []
     for name, title in TITLES.items():
-        cells = [cell(list(found[name][d].by_run.values()) if d in found[name] else []) for _, d in columns]
+        cells = [cell(list(runs[name][d].by_run.values()) if d in runs[name] else []) for _, d in columns]
         rows.append([title, *cells, f"{means[name]:.2f}" if name in means else "not ranked"])
-    trial_row = ["trials for each model", *(str(board.budgets[d]) for board, d in columns), ""]
-    table = lines_of(["test, %", *(head(d) for _, d in columns), "mean rank"], [trial_row, *rows])
+    trial_row = ["trials for each model", *(str(table.budgets[d]) for table, d in columns), ""]
+    text = markdown_table(["test, %", *(head(d) for _, d in columns), "mean rank"], [trial_row, *rows])
     if ranked is None or alone is None:
-        return table
-    parts = {f"`{board.name}` alone": board.ranks(board.budgets) for board in boards}
-    whole = {"All of these": ranked, "Against the eleven baselines alone": alone, **parts}
-    lines = [f"- {where}: {standing(found)}" for where, found in whole.items() if found is not None]
-    return "\n".join([table, "", *lines])
+        return text
+    parts = {f"`{table.name}` alone": table.ranks({d for t, d in columns if t is table}) for table in tables}
+    rankings = {"All of these": ranked, "Against the eleven baselines alone": alone, **parts}
+    lines = [f"- {title}: {rank_sentence(ranks)}" for title, ranks in rankings.items() if ranks is not None]
+    return "\n".join([text, "", *lines])
 
 
-def put(text: str, name: str, table: str) -> str:
-    """Return a text with the table between its marks."""
+def insert_table(text: str, name: str, table: str) -> str:
+    """Return the text with the table between its two markers."""
     start, end = f"<!-- {name}: made by tools/results.py -->", f"<!-- end of {name} -->"
     before, _, rest = text.partition(start)
     return before + start + "\n" + table + "\n" + end + rest.partition(end)[2]
 
 
 def made() -> dict[Path, str]:
-    """Return all that is made from the records: each file's text."""
-    boards = read_bench(BENCH)
-    compared = [board for board in boards if board.name in ("table1", "honest")]
-    text = put(README.read_text(), "results", shipped())
+    """Return the text of each file that is written from the records."""
+    tables = read_bench(BENCH)
+    compared = [table for table in tables if table.name in ("table1", "leak_free")]
+    text = insert_table(README.read_text(), "results", against_paper())
     return {
-        README: put(text, "comparison", tuned(compared)),
-        Path("docs/results.md"): markdown(boards),
-        Path("results/cells.csv"): csv_text(boards),
-        Path("results/tables.tex"): latex(boards),
+        README: insert_table(text, "comparison", against_baselines(compared)),
+        Path("docs/results.md"): markdown(tables),
+        Path("results/cells.csv"): csv_text(tables),
+        Path("results/tables.tex"): latex(tables),
     }
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     for path, text in made().items():
-        path.write_text(text)
+        write_text(path, text)
         print(path)

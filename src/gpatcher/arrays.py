@@ -1,4 +1,4 @@
-"""Types of arrays, and conversion of lists, arrays and tensors to NumPy."""
+"""Array types, and conversion of lists, arrays and tensors to NumPy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from gpatcher.errors import InputError
+from gpatcher.errors import InputError, counted, some
 
 IntArray = npt.NDArray[np.integer[Any]]
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -15,17 +15,26 @@ Features: TypeAlias = Any  # a dense or memory-mapped array, or a scipy CSR arra
 
 
 def as_numpy(values: Any, what: str) -> npt.NDArray[Any]:
-    """Turn a list, array or tensor into an array without a copy where there is a buffer to share."""
+    """Return a list, array or tensor as an array, without a copy where possible.
+
+    Parameters
+    ----------
+    values : array-like or tensor
+    what : str
+        Name of the argument, for messages.
+    """
     if hasattr(values, "detach"):  # a torch tensor, recognised without importing torch
         values = values.detach().cpu()
         if getattr(values, "is_sparse", False):
-            raise InputError(f"{what} is a sparse tensor; pass a scipy.sparse matrix or a dense one")
+            raise InputError(f"{what} is a sparse tensor; pass a scipy.sparse matrix or a dense tensor")
         try:
             return np.asarray(values.numpy())
         except TypeError:
-            raise InputError(f"{what} has dtype {values.dtype}, which NumPy lacks; convert with .float()") from None
+            raise InputError(
+                f"{what} has dtype {values.dtype}, which NumPy does not support; convert it with .float()"
+            ) from None
     if isinstance(values, np.ma.MaskedArray):
-        raise InputError(f"{what} is a masked array; fill in what is masked, with .filled(...)")
+        raise InputError(f"{what} is a masked array; fill the masked values with .filled(...)")
     try:
         return np.asanyarray(values)
     except ValueError as error:
@@ -33,7 +42,14 @@ def as_numpy(values: Any, what: str) -> npt.NDArray[Any]:
 
 
 def as_integers(values: Any, what: str) -> IntArray:
-    """Return ``values`` as an integer array; floats, text and ragged input are refused."""
+    """Return an integer array in native byte order; floats, text and ragged input are refused.
+
+    Parameters
+    ----------
+    values : array-like or tensor of int
+    what : str
+        Name of the argument, for messages.
+    """
     array = as_numpy(values, what)
     if array.size == 0 and array.dtype.kind == "f":
         return array.astype(np.int64)
@@ -46,14 +62,40 @@ def as_integers(values: Any, what: str) -> IntArray:
 
 
 def as_node_index(nodes: Any, n: int, what: str = "graph") -> IntArray:
-    """Shim."""
+    """Return node ids, a boolean mask or a slice as an int64 array of node ids.
+
+    Parameters
+    ----------
+    nodes : int, array-like or tensor of int, boolean mask of shape (n,), or slice
+        Ids count from 0; their order and duplicates are kept.
+    n : int
+        Number of nodes.
+    what : str
+        What the nodes belong to, for messages.
+
+    Returns
+    -------
+    int64 array, shape (k,)
+
+    Examples
+    --------
+    >>> as_node_index([2, 0], n=3), as_node_index([True, False, True], n=3), as_node_index(slice(1, None), n=3)
+    (array([2, 0]), array([0, 2]), array([1, 2]))
+    """
     if isinstance(nodes, slice):
         return np.arange(n)[nodes]
-    ids = np.atleast_1d(np.asarray(nodes))
-    if ids.size and ids.dtype.kind not in "iub":
-        raise InputError(f"nodes must be integers or a mask, got {ids.dtype}")
-    ids = np.flatnonzero(ids) if ids.dtype.kind == "b" else ids.astype(np.int64)
-    beyond = ids[(ids < 0) | (ids >= n)]
-    if beyond.size:
-        raise InputError(f"{beyond.size} nodes are not in the {what}: {beyond[:5].tolist()}; it has 0 to {n - 1}")
-    return ids
+    array = np.atleast_1d(as_numpy(nodes, "nodes"))
+    if array.ndim != 1:
+        raise InputError(f"nodes must be one-dimensional, got shape {array.shape}")
+    if array.dtype.kind == "b":
+        if array.size != n:
+            raise InputError(f"the mask of nodes has length {array.size}, but the {what} has {counted(n, 'node')}")
+        return np.flatnonzero(array)
+    index = as_integers(array, "nodes").astype(np.int64)
+    outside = index[(index < 0) | (index >= n)]
+    if outside.size:
+        raise InputError(
+            f"{counted(outside.size, 'node is', 'nodes are')} not in the {what}: {some(outside)}; "
+            f"valid ids are 0 to {n - 1}"
+        )
+    return index

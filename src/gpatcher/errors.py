@@ -1,6 +1,6 @@
 """Errors and warnings about the input, and how messages quote values and counts.
 
-Imports nothing heavy, so that ``--help`` answers at once.
+No heavy imports, so that ``--help`` is fast.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
-MAX_SHOWN = 5  # offending values spelt out in a message
+MAX_SHOWN = 5  # values listed in a message
 
 
 class InputError(ValueError):
-    """The input cannot be used; the message names the value, the place and the way out."""
+    """The input is invalid; the message names the value, its position and a way out."""
 
 
 class InputWarning(UserWarning):
-    """The input can be used, but not quite as given; the message says what was done."""
+    """The input is usable but was changed or is doubtful; the message says how."""
 
 
 def warn_input(message: str) -> None:
-    """Warn about the input at the line of the caller outside this package."""
-    # point at the caller's line, not at one of ours
+    """Issue an `InputWarning` that points at the line of the caller outside this package."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("gpatcher"):
         level, frame = level + 1, frame.f_back
@@ -31,14 +30,28 @@ def warn_input(message: str) -> None:
 
 
 def some(values: Iterable[Any]) -> str:
-    """Spell out the first few values for a message: ``3, 7, 9, 12, 15, ... (40 in all)``."""
+    """List the first few values for a message.
+
+    Examples
+    --------
+    >>> some([3, 7]), some(range(40))
+    ('3, 7', '0, 1, 2, 3, 4, ... (40 in all)')
+    """
     values = list(values)
     text = ", ".join(str(value) for value in values[:MAX_SHOWN])
     return text if len(values) <= MAX_SHOWN else f"{text}, ... ({len(values)} in all)"
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """Spell out a number with its noun.
+    """Return a count with its noun in the singular or plural.
+
+    Parameters
+    ----------
+    number : int
+    one : str
+        Singular.
+    many : str, optional
+        Plural; by default the singular with an s.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Files: written whole or not at all, checked by hash, locked while they are written. The only place that does these.
+"""Atomic writes, checksummed manifests and locks: the only module that does these.
 
-A file is written to a draft beside it, flushed to the disk and renamed, so a killed process leaves the old file or the
-new one. The name of a draft starts with a dot and ends in ``.partial``.
+A file is written to a draft in the same folder, flushed to disk and renamed, so that a killed process leaves either the
+old file or the new one. The name of a draft starts with a dot and ends in ``.partial``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import shutil
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ _BLOCK_BYTES = 1 << 22  # read at a time for a hash
 
 @contextmanager
 def draft_of(path: str | Path) -> Iterator[Path]:
-    """Give the path of a draft, which replaces ``path`` when the block ends without an error.
+    """Yield the path of a draft, which replaces ``path`` if the block ends without an error.
 
     Parameters
     ----------
@@ -41,10 +41,10 @@ def draft_of(path: str | Path) -> Iterator[Path]:
     Yields
     ------
     Path
-        Draft for a writer that takes a path, such as those of pyarrow and safetensors.
+        The draft, for writers that take a path, such as those of pyarrow and safetensors.
     """
     path = Path(path)
-    # a name of its own: two machines of a cluster may write the same file
+    # one name per process: two machines of a cluster may write the same file
     draft = path.with_name(f".{path.name}-{socket.gethostname()}-{os.getpid()}.partial")
     try:
         yield draft
@@ -54,7 +54,8 @@ def draft_of(path: str | Path) -> Iterator[Path]:
     except OSError as error:
         raise write_error(path, error) from None
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):  # renamed, or never created
+            draft.unlink()
 
 
 def write_bytes(path: str | Path, content: bytes | memoryview) -> None:
@@ -76,14 +77,14 @@ def write_json(path: str | Path, content: Any) -> None:
 
 
 def append_line(path: str | Path, line: bytes) -> None:
-    """Append a line in one write that reaches the disk, so that two processes never mix theirs.
+    """Append a line in a single write and flush it to disk, so that lines of two processes never mix.
 
     Parameters
     ----------
     path : str or Path
-        File, created where it does not exist.
+        File; it is created if it does not exist.
     line : bytes
-        The line with its end.
+        The line with its newline.
     """
     try:
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -102,7 +103,7 @@ def append_line(path: str | Path, line: bytes) -> None:
 
 @contextmanager
 def new_folder(folder: str | Path) -> Iterator[Path]:
-    """Give a draft folder, which takes the name ``folder`` when the block ends without an error.
+    """Yield a draft folder, which is renamed to ``folder`` if the block ends without an error.
 
     Parameters
     ----------
@@ -120,6 +121,7 @@ def new_folder(folder: str | Path) -> Iterator[Path]:
     parent = folder.absolute().parent
     draft = parent / f".{folder.name}-{socket.gethostname()}-{os.getpid()}.partial"
     try:
+        shutil.rmtree(draft, ignore_errors=True)  # of a killed process with the same id, as in containers
         draft.mkdir(parents=True)
         yield draft
         draft.replace(folder)
@@ -130,7 +132,7 @@ def new_folder(folder: str | Path) -> Iterator[Path]:
 
 
 def write_error(path: Path, error: OSError) -> InputError:
-    """Return the error that tells a user why ``path`` was not written."""
+    """Return the `InputError` to raise if ``path`` cannot be written."""
     cause = error.strerror or str(error)
     if error.errno in _FULL:
         return InputError(f"the disk is full: {path} was not written ({cause}); make room and run the command again")
@@ -138,7 +140,7 @@ def write_error(path: Path, error: OSError) -> InputError:
 
 
 def make_folder(folder: str | Path) -> Path:
-    """Create a folder and those above it, and return it."""
+    """Create a folder and its parents, and return its path."""
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -167,11 +169,11 @@ def read_manifest(path: Path, kind: str, version: int, what: str) -> dict[str, A
     path : Path
         The file.
     kind : str
-        Value that its field ``format`` must have.
+        Required value of its field ``format``.
     version : int
-        Value that its field ``version`` must have.
+        Required value of its field ``version``.
     what : str
-        What the folder holds, for messages.
+        Content of the folder, for messages.
 
     Returns
     -------
@@ -189,8 +191,7 @@ def read_manifest(path: Path, kind: str, version: int, what: str) -> dict[str, A
             f"the {what} in {path.parent} has version {manifest.get('version')}, this gpatcher reads {version}; "
             "create it again"
         )
-    content: dict[str, Any] = manifest
-    return content
+    return dict(manifest)
 
 
 def checksum(content: bytes | memoryview | Path) -> str:
@@ -209,7 +210,7 @@ def checksum(content: bytes | memoryview | Path) -> str:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder for one writer, and clear the drafts that killed ones left; the folder is created."""
+    """Lock a folder for one writer and clear the drafts of killed ones; the folder is created if needed."""
     lock = FileLock(make_folder(folder) / ".lock", mode=0o644)
     try:
         held = lock.acquire(blocking=False)
@@ -224,9 +225,9 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def claimed(folder: Path, key: str) -> Iterator[bool]:
-    """Hold ``key`` against other processes while the block runs; False where another process holds it.
+    """Lock ``key`` while the block runs and yield True; yield False if another process holds it.
 
-    The system releases the locks of a process that dies, so none is ever stale.
+    The operating system releases the locks of a process that dies, so no lock is ever stale.
     """
     try:
         held = FileLock(make_folder(folder) / f"{key}.lock", mode=0o644).acquire(blocking=False)

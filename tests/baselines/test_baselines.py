@@ -73,7 +73,9 @@ def test_gcn_equals_torch_geometric(setting):
 def test_gcn_equals_its_dense_formula(setting):
     graph, _, x = setting
     model, actual = logits("gcn", graph)
-    a = torch.tensor(np.eye(60) + ((graph.adjacency(self_loops=False) + graph.adjacency(self_loops=False).T).toarray() > 0)).float()
+    a = torch.tensor(
+        np.eye(60) + ((graph.adjacency(self_loops=False) + graph.adjacency(self_loops=False).T).toarray() > 0)
+    ).float()
     scale = a.sum(1) ** -0.5
     a = scale[:, None] * a * scale
     first, second = model.stack.convolutions

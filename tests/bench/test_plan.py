@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from gpatcher.runs.models import MODELS, PROTOCOL, settings
 
 import gpatcher
 from gpatcher.bench.plan import (
@@ -26,7 +27,6 @@ from gpatcher.bench.tuning import search_space
 from gpatcher.datasets.load import load_graph
 from gpatcher.datasets.registry import NAMED
 from gpatcher.errors import InputError
-from gpatcher.runs.models import MODELS, PROTOCOL, settings
 from gpatcher.runs.records import read_records
 
 

@@ -1,4 +1,4 @@
-"""Statistics against known values."""
+"""Statistics against SciPy, published tables and values by hand."""
 
 import math
 
@@ -6,33 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpatcher.bench.statistics import critical_difference, paired_p, rank, sum_up
-from gpatcher.errors import InputError
-
-
-def test_mean_spread_and_interval():
-    rng = np.random.default_rng(3)
-    values = rng.normal(0.7, 0.05, 200)
-    cell = sum_up(values)
-    assert cell.count == 200
-    assert cell.mean == pytest.approx(values.mean())
-    assert cell.std == pytest.approx(values.std(ddof=1))
-    # for many runs the bootstrap agrees with the normal interval
-    half = 1.96 * values.std(ddof=1) / math.sqrt(200)
-    assert cell.low == pytest.approx(values.mean() - half, abs=0.1 * half)
-    assert cell.high == pytest.approx(values.mean() + half, abs=0.1 * half)
-    assert sum_up(values) == cell  # seeded
-
-
-def test_one_run_has_no_interval():
-    assert sum_up([0.5]).low is None
-    with pytest.raises(InputError, match="no runs"):
-        sum_up([])
-
-
-def test_equal_runs_have_an_interval_of_one_point():
-    cell = sum_up([0.25] * 4)
-    assert (cell.std, cell.low, cell.high) == (0, 0.25, 0.25)
+from gpatcher.bench.statistics import critical_difference, paired_p, rank
 
 
 def test_paired_test_without_correction_is_scipys():
@@ -48,13 +22,13 @@ def test_correction_by_hand():
     assert paired_p(a, b, 0.25) > paired_p(a, b)
 
 
-def test_the_correction_keeps_its_level_on_overlapping_splits():
-    """Two equal models on random splits of one sample: the plain test errs far more often than 5 %."""
+def test_the_corrected_test_keeps_its_level_on_overlapping_splits():
+    """Two equal models on random splits of one sample: the plain test rejects far more often than 5 %."""
     rng = np.random.default_rng(0)
     errors = {0.0: 0, 2 / 3: 0}
     trials = 300
     for _ in range(trials):
-        # which nodes each of two models gets right, once and for all: they differ by chance only
+        # the nodes that two equal models classify correctly, fixed over the splits
         right = rng.random((2, 200)) < 0.7
         scores = []
         for _ in range(10):
@@ -67,7 +41,7 @@ def test_the_correction_keeps_its_level_on_overlapping_splits():
     assert errors[2 / 3] / trials < 0.1
 
 
-def test_what_does_not_differ():
+def test_constant_differences():
     assert paired_p([0.5, 0.6, 0.7], [0.5, 0.6, 0.7]) == 1
     assert paired_p([0.5, 0.6, 0.7], [0.4, 0.5, 0.6]) == 0
     assert paired_p([0.5, 0.6], [0.4, 0.5]) is None
@@ -79,38 +53,38 @@ def test_critical_values_of_demsars_table(k, q):
 
 
 def test_ranks_by_hand():
-    found = rank(
+    ranks = rank(
         {
             "a": {"x": 0.9, "y": 0.8, "z": 0.7},
             "b": {"x": 0.8, "y": 0.8, "z": 0.9},
             "c": {"x": 0.7, "y": 0.7, "z": 0.6},
         }
     )
-    np.testing.assert_array_equal(found.ranks, [[1, 2, 3], [1.5, 1.5, 3], [2, 1, 3]])
-    assert found.mean == {"a": 1.5, "b": 1.5, "c": 3.0}
-    # the first of equals is a; b is level with it, with an error of std([1, 0, -1]) / √3
-    assert found.gap("b") == (0, pytest.approx(1 / math.sqrt(3)))
-    assert found.gap("a") == (0, 0)
-    assert found.gap("c")[0] == 1.5
+    np.testing.assert_array_equal(ranks.ranks, [[1, 2, 3], [1.5, 1.5, 3], [2, 1, 3]])
+    assert ranks.mean == {"a": 1.5, "b": 1.5, "c": 3.0}
+    # a is listed first; b is tied with it, with a standard error of std([1, 0, -1]) / √3
+    assert ranks.gap("b") == (0, pytest.approx(1 / math.sqrt(3)))
+    assert ranks.gap("a") == (0, 0)
+    assert ranks.gap("c")[0] == 1.5
     expected = stats.friedmanchisquare([0.9, 0.8, 0.7], [0.8, 0.8, 0.9], [0.7, 0.7, 0.6])
-    assert found.friedman_p == pytest.approx(expected.pvalue)
-    assert found.distance == pytest.approx(critical_difference(3, 3))
-    assert found.groups() == [("a", "b", "c")]
+    assert ranks.friedman_p == pytest.approx(expected.pvalue)
+    assert ranks.distance == pytest.approx(critical_difference(3, 3))
+    assert ranks.groups() == [("a", "b", "c")]
 
 
-def test_groups_follow_the_distance():
+def test_groups_follow_the_critical_difference():
     means = {f"m{i}": {f"d{j}": 1 - i / 10 for j in range(40)} for i in range(4)}
-    found = rank(means)
-    assert found.distance < 1
-    assert found.groups() == []
-    assert found.friedman_p < 1e-10
+    ranks = rank(means)
+    assert ranks.distance < 1
+    assert ranks.groups() == []
+    assert ranks.friedman_p < 1e-10
 
 
-def test_only_what_was_run_by_all_is_ranked():
-    found = rank({"a": {"x": 1, "y": 1, "z": 1}, "b": {"x": 2, "y": 0}, "c": {"x": 1}, "d": {}})
-    assert found.models == ("a", "b")
-    assert found.datasets == ("x", "y")
-    assert found.left_out == (
+def test_only_common_data_sets_are_ranked():
+    ranks = rank({"a": {"x": 1, "y": 1, "z": 1}, "b": {"x": 2, "y": 0}, "c": {"x": 1}, "d": {}})
+    assert ranks.models == ("a", "b")
+    assert ranks.datasets == ("x", "y")
+    assert ranks.left_out == (
         "c was run on 1 data set only",
         "d was run on 0 data sets only",
         "z was not run by b",
@@ -120,12 +94,12 @@ def test_only_what_was_run_by_all_is_ranked():
     assert rank({"a": {"x": 1}, "b": {"y": 1}}) is None
     # many models on few data sets rather than few on many
     wide = {m: dict.fromkeys("tuvwxyz", 1) for m in "ab"} | {m: dict.fromkeys("xyz", 1) for m in "cdef"}
-    found = rank(wide)
-    assert found.models == tuple("abcdef")
-    assert found.datasets == tuple("xyz")
+    ranks = rank(wide)
+    assert ranks.models == tuple("abcdef")
+    assert ranks.datasets == tuple("xyz")
 
 
-def test_all_alike():
-    found = rank({m: {"x": 0.5, "y": 0.5} for m in "abc"})
-    assert found.friedman_p == 1
-    assert set(found.mean.values()) == {2}
+def test_equal_models():
+    ranks = rank({m: {"x": 0.5, "y": 0.5} for m in "abc"})
+    assert ranks.friedman_p == 1
+    assert set(ranks.mean.values()) == {2}

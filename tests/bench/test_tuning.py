@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from gpatcher.runs.models import Kept, settings
 
 import gpatcher.bench.jobs as jobs
 from gpatcher.bench.plan import read_tuned
@@ -19,7 +20,6 @@ from gpatcher.bench.tuning import (
     validate,
 )
 from gpatcher.errors import InputError
-from gpatcher.runs.models import Kept, settings
 from gpatcher.runs.records import read_records
 from gpatcher.scale.executors import ProcessEngine
 

@@ -82,7 +82,7 @@ def test_settings_lists_every_setting():
 
 
 def test_help_imports_nothing_heavy():
-    heavy = "torch numba numpy plotly pyarrow sklearn".split()
+    heavy = ["torch", "numba", "numpy", "plotly", "pyarrow", "sklearn"]
     code = f"import sys, gpatcher.cli; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

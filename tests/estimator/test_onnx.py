@@ -2,21 +2,14 @@
 
 import json
 import sys
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
-from gpatcher.datasets.synthetic import csbm
 from gpatcher.errors import InputError
-from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.estimator.onnx import TOLERANCE, export_onnx, serving_inputs
-
-QUICK = {"patch_size": 5, "hidden": 8, "mixer_hidden": 4, "epochs": 6, "filters": 4}
-
-
-@pytest.fixture(scope="module")
-def graph():
-    return csbm(phi=-0.5, n=80, features=6)
+from gpatcher.patches import make_extractor
 
 
 def served(path, inputs):
@@ -24,46 +17,55 @@ def served(path, inputs):
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     names = [i.name for i in session.get_inputs()]
-    assert names == ["x", "score", "there"]
+    assert names == ["x", "score", "mask"]
     return session, session.run(["logits", "probability"], dict(zip(names, map(np.asarray, inputs), strict=True)))
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        {"extractor": "ppr"},
-        {"extractor": "heterophily-aware", "head_layers": 2, "skip": False},
-        {"extractor": "ppr", "paths": ("ego", "mean"), "structure": True, "normalise": "l2"},
+        {},
+        {"name": "heterophily-aware", "model": {"head_layers": 2, "skip": False}},
+        {"model": {"readout": ("ego", "mean")}, "features": {"adjacency_features": True, "normalise": "l2"}},
+        {"name": [{"name": "ppr", "size": 5}, {"name": "heterophily-aware", "size": 3, "K": 4}]},
+        {"name": [{"name": "ppr", "size": 3}, {"name": "heat", "size": 5}], "model": {"mean_ego": True}},
     ],
-    ids=["ppr", "learned", "sparse"],
+    ids=["ppr", "learned", "sparse", "two sources", "two fixed sources"],
 )
-def test_the_outputs_agree(graph, tmp_path, options):
-    model = GPatcherClassifier(**{**QUICK, **options}).fit(graph)
+def test_the_outputs_agree(graph, tmp_path, quick, options):
+    model = quick(**options, train={"epochs": 6}).fit(graph)
     path = tmp_path / "model.onnx"
     assert export_onnx(model, path) <= TOLERANCE
     # nodes, and a number of them, that the export did not see
     nodes = np.arange(80)
-    session, (logits, probability) = served(path, serving_inputs(model, nodes))
+    inputs = serving_inputs(model, nodes)
+    positions = sum(extractor.size for extractor in model.extractors_)
+    assert [tuple(part.shape) for part in inputs] == [(80, positions, model.features_.shape[1])] + [(80, positions)] * 2
+    session, (logits, probability) = served(path, inputs)
     np.testing.assert_allclose(logits, model.decision_function(), atol=TOLERANCE)
     np.testing.assert_allclose(probability, model.predict_proba(), atol=TOLERANCE)
-    about = session.get_modelmeta().custom_metadata_map
-    assert json.loads(about["gpatcher.classes"]) == model.classes_.tolist()
-    assert json.loads(about["gpatcher.normalise"]) == model.normalise
-    assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]
+    about = {key: json.loads(value) for key, value in session.get_modelmeta().custom_metadata_map.items()}
+    assert about["gpatcher.classes"] == model.classes_.tolist()
+    assert about["gpatcher.features"] == asdict(model.features)
+    sources = about["gpatcher.patches"]
+    extractors = tuple(make_extractor(source.pop("name"), source) for source in sources)
+    assert extractors == model.extractors_  # what is needed to make the patches of other nodes
+    assert about["gpatcher.temperature"] == model.calibration_.temperature
+    assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["model.onnx"]
 
 
-def test_what_stands_at_empty_places_does_not_matter(graph, tmp_path):
-    model = GPatcherClassifier(extractor="ppr", eps=0.05, **QUICK).fit(graph)
+def test_features_at_empty_positions_do_not_matter(graph, tmp_path, quick):
+    model = quick(patches={"size": 5, "eps": 0.05}).fit(graph)
     export_onnx(model, tmp_path / "m.onnx")
-    x, score, there = serving_inputs(model, np.arange(80))
-    assert (there == 0).any()
-    x = x + 7.0 * (1 - there[..., None])
-    _, (logits, _) = served(tmp_path / "m.onnx", (x, score, there))
+    x, score, mask = serving_inputs(model, np.arange(80))
+    assert (mask == 0).any()
+    x = x + 7.0 * (1 - mask[..., None])
+    _, (logits, _) = served(tmp_path / "m.onnx", (x, score, mask))
     np.testing.assert_allclose(logits, model.decision_function(), atol=TOLERANCE)
 
 
-def test_without_the_extra(graph, tmp_path, monkeypatch):
-    model = GPatcherClassifier(extractor="ppr", **QUICK).fit(graph)
+def test_without_the_extra(graph, tmp_path, quick, monkeypatch):
+    model = quick().fit(graph)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(InputError, match=r"onnxruntime.*pip install gpatcher\[onnx\]"):
         export_onnx(model, tmp_path / "m.onnx")

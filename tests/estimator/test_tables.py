@@ -11,10 +11,13 @@ from sklearn.base import clone
 from gpatcher import GPatcherClassifier, TableClassifier
 from gpatcher.errors import InputError
 from gpatcher.estimator.tables import keep_tables, open_tables
+from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.patches import PPR
 from gpatcher.runs.records import read_records
 from gpatcher.tables.load import load_tables
+from gpatcher.training.loop import TrainConfig
 
-QUICK = GPatcherClassifier(extractor="ppr", patch_size=4, epochs=30, hidden=8)
+QUICK = GPatcherClassifier(patches=PPR(size=4), model=ModelConfig(hidden=8), train=TrainConfig(epochs=30))
 COLUMNS = ("size", "flag", "city", "born", "note")
 
 
@@ -51,7 +54,10 @@ def written(tmp_path):
     return tmp_path
 
 
-FIT = ("fit", "--nodes", "nodes.csv", "--edges", "edges.csv", "--model", "fast", "--epochs", 40, "--hidden", 8)
+FIT = (
+    *("fit", "--nodes", "nodes.csv", "--edges", "edges.csv", "--model", "fast"),
+    *("--set", "train.epochs=40", "--set", "model.hidden=8"),
+)
 
 
 # ------------------------------------------------------------------------------------------ the estimator
@@ -91,10 +97,15 @@ def test_it_follows_the_conventions_of_scikit_learn():
 
 
 @pytest.mark.filterwarnings("ignore::gpatcher.errors.InputWarning")
-def test_without_features_the_structure_serves():
+def test_without_features_those_of_the_structure_are_made():
     model = TableClassifier(classifier=QUICK).fit(*tables(features=False))
     assert model.encoder_ is None
     assert model.tables_.graph.x.shape == (120, 10)
+    # adjacency rows, where chosen, serve instead
+    rows = clone(QUICK).set_params(features__adjacency_features=True)
+    model = TableClassifier(classifier=rows).fit(*tables(features=False))
+    assert model.tables_.graph.x is None
+    assert model.classifier_.features_.shape[0] == 120
 
 
 # ------------------------------------------------------------------------------------------ what a run keeps
@@ -162,13 +173,14 @@ def test_a_moved_run_predicts_the_same_without_its_tables(written, run):
 
 
 def test_the_record_holds_the_metrics(written, run):
-    run(*FIT, "--stop", "macro_f1", "--class-weights", "--out", "run")
+    run(*FIT, "--set", "train.monitor=macro_f1", "--set", "train.class_weights=true", "--out", "run")
     [record] = read_records(written / "run" / "records.jsonl")
-    assert record["config"]["stop"] == "macro_f1"
+    assert record["settings"]["train"]["monitor"] == "macro_f1"
+    assert record["settings"]["train"]["class_weights"] is True
     for part, accuracy in (("validation", "val_accuracy"), ("test", "test_accuracy")):
-        found = record["metrics"][part]
-        assert set(found) == {"accuracy", "macro_f1", "balanced_accuracy", "roc_auc", "pr_auc"}
-        assert found["accuracy"] == pytest.approx(record[accuracy])
+        metrics = record["metrics"][part]
+        assert set(metrics) == {"accuracy", "macro_f1", "balanced_accuracy", "roc_auc", "pr_auc"}
+        assert metrics["accuracy"] == pytest.approx(record[accuracy])
 
 
 def test_folds_are_all_run(written, run):
@@ -191,7 +203,7 @@ def test_options_of_tables(written, run):
     [
         (("--column", "size"), ["COLUMN=KIND", "'size'"]),
         (("--column", "size=colour"), ["'colour'", "category"]),
-        (("--stop", "luck"), ["'luck'", "macro_f1"]),
+        (("--set", "train.monitor=luck"), ["'luck'", "macro_f1"]),
         (("--label", "city2"), ["'city2'", "--label"]),
         (("--folds", "2"), ["folds", "2"]),
         (("--on-unknown-id", "maybe"), ["'maybe'", "drop"]),

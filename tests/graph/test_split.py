@@ -7,32 +7,32 @@ from gpatcher.errors import InputError
 from gpatcher.graph.split import split_from_parts, stratified_folds, stratified_split, time_split
 
 labels = st.lists(st.integers(-1, 6), min_size=1, max_size=80).filter(lambda y: max(y) >= 0)
-shares = st.tuples(st.integers(1, 100), st.integers(0, 100)).filter(lambda s: sum(s) <= 100)
+percentages = st.tuples(st.integers(1, 100), st.integers(0, 100)).filter(lambda p: sum(p) <= 100)
 
 
 @settings(deadline=None, max_examples=100)
-@given(labels, shares, st.integers(0, 5))
-def test_parts_are_disjoint_and_cover_the_labelled_nodes(y, share, seed):
-    split = stratified_split(y, share[0] / 100, share[1] / 100, seed)
-    everyone = np.concatenate([split.train, split.val, split.test])
-    assert np.sort(everyone).tolist() == np.flatnonzero(np.array(y) >= 0).tolist()
+@given(labels, percentages, st.integers(0, 5))
+def test_parts_are_disjoint_and_cover_the_labelled_nodes(y, percent, seed):
+    split = stratified_split(y, percent[0] / 100, percent[1] / 100, seed)
+    nodes = np.concatenate([split.train, split.val, split.test])
+    assert np.sort(nodes).tolist() == np.flatnonzero(np.array(y) >= 0).tolist()
     assert set(np.array(y)[split.train]) == set(y) - {-1}
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=8), shares)
-def test_totals_are_right_within_one(sizes, share):
-    train, val = share[0] / 100, share[1] / 100
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=8), percentages)
+def test_sizes_are_right_within_one_node(sizes, percent):
+    train, val = percent[0] / 100, percent[1] / 100
     y = np.repeat(np.arange(len(sizes)), sizes)
     split = stratified_split(y, train, val, 0)
-    forced = train * len(y) < len(sizes)  # more classes than training nodes
-    for part, wanted in ((split.train, train), (split.val, val), (split.test, 1 - train - val)):
-        if not forced:
-            assert abs(part.size - wanted * len(y)) <= 1 + 1e-9
+    more_classes_than_nodes = train * len(y) < len(sizes)
+    for part, fraction in ((split.train, train), (split.val, val), (split.test, 1 - train - val)):
+        if not more_classes_than_nodes:
+            assert abs(part.size - fraction * len(y)) <= 1 + 1e-9
     assert split.train.size == max(len(sizes), round(train * len(y)))
 
 
-def test_large_classes_are_cut_in_their_shares():
+def test_fractions_of_large_classes_are_exact():
     y = np.repeat([0, 1, 2], [1000, 500, 10])
     split = stratified_split(y, 0.6, 0.2, 0)
     assert np.bincount(y[split.train]).tolist() == [600, 300, 6]
@@ -40,30 +40,30 @@ def test_large_classes_are_cut_in_their_shares():
     assert np.bincount(y[split.test]).tolist() == [200, 100, 2]
 
 
-def test_single_members_train_and_the_large_class_makes_room():
+def test_classes_of_one_node_are_in_train():
     y = np.array([0] * 100 + [1, 2, 3, 4, 5])
     split = stratified_split(y, 0.6, 0.2, 0)
     assert set(range(100, 105)) <= set(split.train.tolist())
     assert split.sizes == (63, 21, 21)
 
 
-def test_shares_that_sum_to_one_leave_no_test_node():
+def test_fractions_that_sum_to_one_leave_no_test_node():
     for n in range(2, 30):
         assert stratified_split(np.arange(n) % 2, 0.7, 0.3, 0).test.size == 0
 
 
-def test_seed_decides():
+def test_split_depends_on_the_seed_alone():
     y = np.arange(100) % 3
     assert stratified_split(y, 0.5, 0.2, 4).hash == stratified_split(y, 0.5, 0.2, 4).hash
     assert stratified_split(y, 0.5, 0.2, 4).hash != stratified_split(y, 0.5, 0.2, 5).hash
 
 
-def test_every_member_of_a_class_is_as_likely_to_train():
+def test_every_node_of_a_class_is_equally_likely_to_train():
     y = np.repeat([0, 1], 10)
-    hits = np.zeros(20)
+    count = np.zeros(20)
     for seed in range(400):
-        hits[stratified_split(y, 0.5, 0.2, seed).train] += 1
-    assert abs(hits - 200).max() < 5 * np.sqrt(400 * 0.25)
+        count[stratified_split(y, 0.5, 0.2, seed).train] += 1
+    assert abs(count - 200).max() < 5 * np.sqrt(400 * 0.25)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_every_member_of_a_class_is_as_likely_to_train():
         (([0, 1], 0.6, 0.2, -3), "seed must be at least 0, got -3"),
     ],
 )
-def test_refusals_name_the_value(arguments, message):
+def test_errors_name_the_value(arguments, message):
     with pytest.raises(InputError, match=message):
         stratified_split(*arguments)
 
@@ -97,20 +97,20 @@ def test_folds_test_every_labelled_node_once(y, count, seed):
     splits = stratified_folds(y, count, seed)
     assert len(splits) == count
     for part in ("test", "val"):
-        everyone = np.concatenate([getattr(split, part) for split in splits])
-        assert np.sort(everyone).tolist() == labelled.tolist()
+        nodes = np.concatenate([getattr(split, part) for split in splits])
+        assert np.sort(nodes).tolist() == labelled.tolist()
     for split in splits:
         assert sum(split.sizes) == labelled.size
 
 
-def test_folds_hold_the_shares_of_the_classes():
+def test_folds_have_the_class_fractions_of_the_graph():
     y = np.repeat([0, 1], [90, 10])
     for split in stratified_folds(y, 5, 0):
         assert np.bincount(y[split.test]).tolist() == [18, 2]
         assert np.bincount(y[split.train]).tolist() == [54, 6]
 
 
-def test_a_group_is_never_in_two_parts():
+def test_group_is_in_one_part():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 200)
     groups = np.array([f"g{i}" for i in rng.integers(0, 20, 200)], dtype=object)
@@ -135,11 +135,11 @@ def test_train_is_before_validation_and_validation_before_test(rows):
     assert sum(split.sizes) == (y >= 0).sum()
 
 
-def test_times_are_cut_in_their_shares():
+def test_fractions_of_a_time_split():
     assert time_split(np.zeros(100, int), np.random.default_rng(0).permutation(100), 0.6, 0.2).sizes == (60, 20, 20)
 
 
-def test_parts_by_name():
+def test_split_from_parts():
     split = split_from_parts(np.array(["test", "train", None, "val", "train"], dtype=object))
     assert (split.train.tolist(), split.val.tolist(), split.test.tolist()) == ([1, 4], [3], [0])
 
@@ -148,7 +148,7 @@ def test_parts_by_name():
     ("call", "message"),
     [
         (lambda: stratified_folds([0, 1] * 5, 2, 0), "folds must be at least 3, .* got 2"),
-        (lambda: stratified_folds([0, 1], 3, 0), "2 labelled nodes cannot be cut into 3 folds"),
+        (lambda: stratified_folds([0, 1], 3, 0), "2 labelled nodes cannot be divided into 3 folds"),
         (
             lambda: stratified_folds([0] * 9, 3, 0, np.array(["a"] * 8 + [None], object)),
             "1 labelled .* no group.*node 8",
@@ -157,6 +157,6 @@ def test_parts_by_name():
         (lambda: time_split([0, 0, 0], np.array([1, np.nan, 2]), 0.6, 0.2), "1 labelled nodes have no time.*node 1"),
     ],
 )
-def test_what_cannot_be_split(call, message):
+def test_fold_and_time_errors(call, message):
     with pytest.raises(InputError, match=message):
         call()

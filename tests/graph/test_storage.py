@@ -1,4 +1,4 @@
-"""Graphs on disk: the same graph back, and the same graph from tables too large to be read whole."""
+"""Graphs on disk: equal after a round trip, and equal whether tables are read in memory or sorted on disk."""
 
 import json
 import tracemalloc
@@ -47,7 +47,7 @@ def assert_same(one, two):
 
 def full_graph(**changes):
     rng = np.random.default_rng(0)
-    given = {
+    arguments = {
         "x": rng.normal(size=(50, 3)).astype(np.float32),
         "y": rng.integers(0, 3, 50),
         "weights": rng.uniform(0.5, 2, 200),
@@ -57,7 +57,7 @@ def full_graph(**changes):
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InputWarning)
-        graph = Graph.from_edge_index(rng.integers(0, 50, (2, 200)), num_nodes=50, **(given | changes))
+        graph = Graph.from_edge_index(rng.integers(0, 50, (2, 200)), num_nodes=50, **(arguments | changes))
     split = Split(train=[0, 1, 2, 3, 4, 5], val=[7, 8], test=[9])
     return graph if graph.y is None else graph.with_splits([split, split])
 
@@ -72,21 +72,21 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
-def test_a_stored_graph_is_the_same(tmp_path, changes):
+def test_round_trip(tmp_path, changes):
     graph = full_graph(**changes)
     assert save_graph(graph, tmp_path / "g") == tmp_path / "g"
     assert_same(open_graph(tmp_path / "g"), graph)
     assert not [p for p in tmp_path.iterdir() if p.name != "g"]
 
 
-def test_a_graph_without_edges_is_stored_too(tmp_path):
+def test_round_trip_without_edges(tmp_path):
     with pytest.warns(InputWarning, match="no edges"):
         graph = Graph.from_edge_index(np.zeros((2, 0), int), num_nodes=3)
     save_graph(graph, tmp_path / "g")
     assert_same(open_graph(tmp_path / "g"), graph)
 
 
-def test_nothing_is_copied_on_opening(tmp_path):
+def test_opening_copies_nothing(tmp_path):
     graph = load_graph("rmat:n=20000,m=200000,features=50,seed=1")
     save_graph(graph, tmp_path / "g")
     assert graph.nbytes > 5_000_000
@@ -101,7 +101,7 @@ def test_nothing_is_copied_on_opening(tmp_path):
     assert not stored.indices.flags.writeable
 
 
-def test_patches_of_a_stored_graph_are_the_same(tmp_path):
+def test_patches_of_a_stored_graph(tmp_path):
     for name, graph in (("plain", load_graph("rmat:n=500,m=2000,seed=1")), ("full", full_graph().undirected())):
         save_graph(graph, tmp_path / name)
         one, two = push_patches(open_graph(tmp_path / name), 6), push_patches(graph, 6)
@@ -109,7 +109,7 @@ def test_patches_of_a_stored_graph_are_the_same(tmp_path):
         np.testing.assert_array_equal(one.score, two.score)
 
 
-def test_a_folder_is_a_source(tmp_path, monkeypatch):
+def test_load_graph_opens_a_folder(tmp_path, monkeypatch):
     graph = full_graph()
     monkeypatch.chdir(tmp_path)
     save_graph(graph, "mine")
@@ -129,9 +129,9 @@ def write_edges(path, columns):
     return path
 
 
-def both(nodes, edges, folder, memory=1 << 30, **options):
-    """Read the tables in memory and by way of the disk; return the graphs and what was said."""
-    graphs, said = [], []
+def read_and_store(nodes, edges, folder, memory=1 << 30, **options):
+    """Read the tables in memory and on disk; return both graphs and both sets of warnings."""
+    graphs, messages = [], []
     for call in (
         lambda: read_tables(nodes, edges, **options),
         lambda: store_tables(nodes, edges, folder, memory=memory, **options),
@@ -139,8 +139,8 @@ def both(nodes, edges, folder, memory=1 << 30, **options):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", InputWarning)
             graphs.append(call())
-        said.append({str(w.message) for w in caught if "not used" not in str(w.message)})
-    return graphs, said
+        messages.append({str(w.message) for w in caught if "not used" not in str(w.message)})
+    return graphs, messages
 
 
 @given(
@@ -153,9 +153,7 @@ def both(nodes, edges, folder, memory=1 << 30, **options):
     st.sampled_from([".csv", ".parquet"]),
 )
 @settings(max_examples=40, deadline=None)
-def test_tables_give_the_same_graph_by_way_of_the_disk(
-    tmp_path_factory, seed, n, m, weighted, directed, memory, suffix
-):
+def test_tables_give_the_same_graph_on_disk(tmp_path_factory, seed, n, m, weighted, directed, memory, suffix):
     folder = tmp_path_factory.mktemp("tables")
     rng = np.random.default_rng(seed)
     columns = {"source": rng.integers(0, n, m), "target": rng.integers(0, n, m)}
@@ -163,34 +161,34 @@ def test_tables_give_the_same_graph_by_way_of_the_disk(
         columns["weight"] = rng.choice([0.1, 0.25, 3.0], m)
     edges = write_edges(folder / f"e{suffix}", columns)
     options = {"weight": "weight"} if weighted else {}
-    graphs, said = both(None, edges, folder / "g", memory, directed=directed, **options)
+    graphs, messages = read_and_store(None, edges, folder / "g", memory, directed=directed, **options)
     assert_same(*graphs)
-    assert said[0] == said[1]
+    assert messages[0] == messages[1]
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_nodes_come_with_all_that_their_table_says(tmp_path, suffix):
+def test_node_table_is_kept(tmp_path, suffix):
     rng = np.random.default_rng(0)
     ids = [f"p{v:03d}" for v in rng.permutation(100)]
     labels = [None if v % 5 == 0 else "ab"[v % 2] for v in range(100)]
     nodes = write_edges(tmp_path / f"n{suffix}", {"id": ids, "label": labels, "age": rng.normal(size=100)})
-    ends = rng.choice(ids[:90], (2, 300))
-    edges = write_edges(tmp_path / f"e{suffix}", {"source": ends[0], "target": ends[1]})
-    graphs, said = both(nodes, edges, tmp_path / "g", memory=2000)
+    endpoints = rng.choice(ids[:90], (2, 300))
+    edges = write_edges(tmp_path / f"e{suffix}", {"source": endpoints[0], "target": endpoints[1]})
+    graphs, messages = read_and_store(nodes, edges, tmp_path / "g", memory=2000)
     assert_same(*graphs)
-    assert said[0] == said[1]
+    assert messages[0] == messages[1]
     assert graphs[1].classes == ("a", "b")
 
 
-def test_odd_tables_go_the_way_of_the_whole(tmp_path):
+def test_irregular_tables_are_read_in_memory(tmp_path):
     edges = tmp_path / "e.csv"
-    edges.write_text("source,target\n" + "1,2\n" * 70_000 + "x,1\n")  # text only after the first block
-    graphs, _ = both(None, edges, tmp_path / "g")
+    edges.write_text("source,target\n" + "1,2\n" * 70_000 + "x,1\n")  # text after the first block
+    graphs, _ = read_and_store(None, edges, tmp_path / "g")
     assert_same(*graphs)
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "words"),
+    ("text", "options", "message"),
     [
         ("source,target\n1,\n2,3\n", {}, r"column 'target' are missing.*line 2"),
         ("source,goal\n1,2\n", {}, "no column 'target'"),
@@ -198,37 +196,37 @@ def test_odd_tables_go_the_way_of_the_whole(tmp_path):
         ("source,target\n", {}, "no rows"),
     ],
 )
-def test_errors_of_tables_are_those_of_reading(tmp_path, text, options, words):
+def test_errors_are_those_of_read_tables(tmp_path, text, options, message):
     (tmp_path / "e.csv").write_text(text)
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=message):
         store_tables(None, tmp_path / "e.csv", tmp_path / "g", **options)
     assert [p.name for p in tmp_path.iterdir()] == ["e.csv"]
 
 
-def test_an_unknown_end_is_named(tmp_path):
+def test_unknown_endpoint_is_named(tmp_path):
     nodes = write_edges(tmp_path / "n.csv", {"id": [1, 2], "label": ["a", "b"]})
     edges = write_edges(tmp_path / "e.csv", {"source": [1, 1], "target": [2, 9]})
     with pytest.raises(InputError, match=r"not in .*n.csv, the first on line 3 \(9\)"):
         store_tables(nodes, edges, tmp_path / "g")
 
 
-# ------------------------------------------------------------------------------------------ what is refused
+# ------------------------------------------------------------------------------------------ errors
 
 
-def test_a_folder_in_use_is_refused(tmp_path):
+def test_folder_in_use_is_refused(tmp_path):
     (tmp_path / "file").write_text("mine")
     for call in (lambda: save_graph(full_graph(), tmp_path), lambda: save_graph(full_graph(), tmp_path / "file")):
-        with pytest.raises(InputError, match="is there already"):
+        with pytest.raises(InputError, match="exists already"):
             call()
     assert (tmp_path / "file").read_text() == "mine"
 
 
 @pytest.mark.parametrize("name", ["indices", "weights", "x", "y", "split0_train"])
-def test_a_damaged_file_is_named(tmp_path, name):
+def test_damaged_file_is_named(tmp_path, name):
     save_graph(full_graph(), tmp_path / "g")
     path = tmp_path / "g" / f"{name}.npy"
     path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(InputError, match=f"{name}.npy is damaged.*store the graph anew"):
+    with pytest.raises(InputError, match=f"{name}.npy is damaged.*store the graph again"):
         open_graph(tmp_path / "g")
     np.save(path, np.arange(3.0))
     with pytest.raises(InputError, match=f"{name}.npy is damaged.*float64"):
@@ -246,11 +244,11 @@ def test_pickles_are_not_loaded(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"), [({"version": 9}, "version 9"), ({"format": "x"}, "graph.json does not describe a graph")]
+    ("change", "message"), [({"version": 9}, "version 9"), ({"format": "x"}, "graph.json does not describe a graph")]
 )
-def test_other_formats_are_refused(tmp_path, change, words):
+def test_other_formats_are_refused(tmp_path, change, message):
     save_graph(full_graph(), tmp_path / "g")
     path = tmp_path / "g" / "graph.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=message):
         open_graph(tmp_path / "g")

@@ -9,7 +9,15 @@ import torch
 
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
-from gpatcher.model.inputs import FeatureTable, node_features, pagerank, with_structure
+from gpatcher.graph.unseen import UnseenNodes
+from gpatcher.model.inputs import (
+    FeatureConfig,
+    FeatureTable,
+    node_features,
+    pagerank,
+    unseen_features,
+    with_structure_features,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -51,10 +59,10 @@ def test_linear_is_the_product(form, rows, tmp_path):
     x, weight = features(), torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
     table = FeatureTable(in_form(x, form, tmp_path))
     assert table.shape == (12, 5)
-    found = table.linear(weight, rows=None if rows is None else torch.tensor(rows, dtype=torch.long))
+    product = table.linear(weight, rows=None if rows is None else torch.tensor(rows, dtype=torch.long))
     expected = (x if rows is None else x[np.array(rows, int)]) @ weight.numpy()
-    assert found.dtype == torch.float32
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert product.dtype == torch.float32
+    np.testing.assert_allclose(product, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [None, [7, 0, 7, 11]])
@@ -72,8 +80,8 @@ def test_gradient_of_the_sparse_product_is_that_of_the_dense(rows):
     np.testing.assert_allclose(grads[0], 2 * dense.T @ (dense @ weight), atol=1e-4)
 
 
-def test_gradient_under_dropout_belongs_to_the_entries_that_were_kept():
-    """One draw serves both ways: the gradient of S·w is Sᵀ·1 with the dropped S that was multiplied."""
+def test_gradient_under_dropout_is_that_of_the_kept_entries():
+    """Forward and backward share one draw: the gradient of S·w is Sᵀ·1 with the S that was multiplied."""
     x = np.abs(features()) + (features() != 0)
     weight = torch.eye(5, requires_grad=True)
     torch.manual_seed(0)
@@ -96,7 +104,7 @@ def test_dropout_keeps_the_expectation(form, tmp_path):
     np.testing.assert_allclose(draws.abs().amax(0), np.abs(x) / 0.6, atol=1e-5)
 
 
-def test_the_table_does_not_change_what_it_was_given():
+def test_the_table_does_not_change_its_argument():
     x = sp.csr_array(np.array([[0.0, 2.0], [1.0, 3.0]]))
     before = x.toarray()
     table = FeatureTable(x)
@@ -105,7 +113,7 @@ def test_the_table_does_not_change_what_it_was_given():
     np.testing.assert_allclose(table.linear(torch.eye(2)), before)
 
 
-# -------------------------------------------------------------------------------------------- normalise
+# ------------------------------------------------------------------------------------------------ normalise
 
 
 def graph_with(x, directed=False):
@@ -115,8 +123,9 @@ def graph_with(x, directed=False):
     return Graph.from_edge_index((source, target), x=x, num_nodes=12)
 
 
-def table_of(graph, **options):
-    table = node_features(graph, **options)
+def dense_features(graph, **options):
+    """The rows of the table as an array."""
+    table = node_features(graph, FeatureConfig(**options))
     return table.linear(torch.eye(table.shape[1])).numpy()
 
 
@@ -134,110 +143,144 @@ def test_normalise(form, how, empty, tmp_path):
         "l2": lambda r: r / np.sqrt((r**2).sum()) if r.any() else r,
         "standard": lambda r: (r - r.mean()) / r.std() if r.any() else r,
     }[how]
-    found = table_of(graph_with(in_form(x, form, tmp_path)), normalise=how)
-    np.testing.assert_allclose(found, np.array([expected(r) for r in x]), atol=1e-5)
-    np.testing.assert_array_equal(found[3], 0)
+    rows = dense_features(graph_with(in_form(x, form, tmp_path)), normalise=how)
+    np.testing.assert_allclose(rows, np.array([expected(r) for r in x]), atol=1e-5)
+    np.testing.assert_array_equal(rows[3], 0)
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int8, np.int64, np.float64])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_l2_of_whole_numbers_does_not_overflow(kind, sparse):
+def test_l2_norm_of_integers_does_not_overflow(kind, sparse):
     """100² does not fit into eight bits."""
     x = np.zeros((12, 20), kind)
     x[np.arange(12), np.arange(12)] = 100
     x[:, 15] = 100
-    found = table_of(graph_with(sp.csr_array(x) if sparse else x), normalise="l2")
-    np.testing.assert_allclose(found, x / (100 * np.sqrt(2)), atol=1e-6)
+    rows = dense_features(graph_with(sp.csr_array(x) if sparse else x), normalise="l2")
+    np.testing.assert_allclose(rows, x / (100 * np.sqrt(2)), atol=1e-6)
 
 
 def test_constant_rows_under_standard_are_zero():
-    found = table_of(graph_with(np.full((12, 4), 7.0, np.float32)), normalise="standard")
-    np.testing.assert_array_equal(found, 0)
+    rows = dense_features(graph_with(np.full((12, 4), 7.0, np.float32)), normalise="standard")
+    np.testing.assert_array_equal(rows, 0)
 
 
-# -------------------------------------------------------------------------------------------- structure
+# ------------------------------------------------------------------------------------------------ adjacency
 
 
-def test_structure_appends_rows_and_columns_of_a_directed_graph():
+def test_a_directed_graph_adds_its_rows_and_columns():
     x = features()
     graph = graph_with(x, directed=True)
     A = np.zeros((12, 12))
     A[[0, 1, 2, 5], [1, 2, 4, 6]] = 1
-    np.testing.assert_allclose(table_of(graph, structure=True), np.hstack([x, A, A.T]), atol=1e-6)
-    scaled = table_of(graph, structure=True, normalise="l1")
+    np.testing.assert_allclose(dense_features(graph, adjacency_features=True), np.hstack([x, A, A.T]), atol=1e-6)
+    scaled = dense_features(graph, adjacency_features=True, normalise="l1")
     np.testing.assert_allclose(scaled[:, 5:], np.hstack([A, A.T]))
     np.testing.assert_allclose(np.abs(scaled[0, :5]).sum(), 1, atol=1e-6)
 
 
-def test_structure_of_an_undirected_graph_comes_once():
+def test_an_undirected_graph_adds_its_rows_once():
     x = features()
     A = np.zeros((12, 12))
     A[[0, 1, 2, 5], [1, 2, 4, 6]] = 1
-    np.testing.assert_allclose(table_of(graph_with(x), structure=True), np.hstack([x, A + A.T]), atol=1e-6)
+    np.testing.assert_allclose(
+        dense_features(graph_with(x), adjacency_features=True), np.hstack([x, A + A.T]), atol=1e-6
+    )
 
 
-def test_structure_serves_where_there_are_no_features():
+def test_adjacency_rows_are_features_of_a_graph_without_any():
     graph = graph_with(None)
-    found = table_of(graph, structure=True)
-    np.testing.assert_array_equal(found, graph.adjacency().toarray())
+    rows = dense_features(graph, adjacency_features=True)
+    np.testing.assert_array_equal(rows, graph.adjacency().toarray())
 
 
-def test_structure_keeps_weights():
+def test_adjacency_rows_keep_weights():
     graph = Graph.from_edge_index([[0, 1], [1, 0]], weights=[2.5, 2.5], num_nodes=3)
-    assert table_of(graph, structure=True)[0].tolist() == [0, 2.5, 0]
+    assert dense_features(graph, adjacency_features=True)[0].tolist() == [0, 2.5, 0]
 
 
 # ------------------------------------------------------------------------------------------------ errors
 
 
 def test_impossible_tables_are_refused():
-    with pytest.raises(InputError, match=r"'nonsense'.*none, l1, l2, standard"):
-        node_features(graph_with(features()), normalise="nonsense")
-    with pytest.raises(InputError, match=r"no features.*structure=True"):
+    with pytest.raises(InputError, match=r"none, l1, l2, standard.*'nonsense'"):
+        FeatureConfig(normalise="nonsense")
+    with pytest.raises(InputError, match=r"no features.*adjacency_features=True"):
         node_features(graph_with(None))
 
 
 @pytest.mark.parametrize("form", ["dense", "sparse"])
-@pytest.mark.parametrize("structure", [False, True])
-def test_mass_is_what_a_row_has_of_everything(form, structure, tmp_path):
+@pytest.mark.parametrize("adjacency", [False, True])
+def test_the_log_of_the_l1_norm_is_that_before_normalisation(form, adjacency, tmp_path):
     x = features()
     graph = graph_with(in_form(x, form, tmp_path))
-    found = table_of(graph, normalise="l2", mass=True, structure=structure)
-    np.testing.assert_allclose(found[:, 5], np.log1p(np.abs(x).sum(1)), atol=1e-5)
-    np.testing.assert_allclose(found[:, :5], table_of(graph, normalise="l2"), atol=1e-6)
-    if structure:
-        np.testing.assert_allclose(found[:, 6:], graph.adjacency().toarray())
+    rows = dense_features(graph, normalise="l2", log_l1_norm=True, adjacency_features=adjacency)
+    np.testing.assert_allclose(rows[:, 5], np.log1p(np.abs(x).sum(1)), atol=1e-5)
+    np.testing.assert_allclose(rows[:, :5], dense_features(graph, normalise="l2"), atol=1e-6)
+    if adjacency:
+        np.testing.assert_allclose(rows[:, 6:], graph.adjacency().toarray())
 
 
-def test_mass_does_not_read_a_memory_map_whole(tmp_path):
+def test_the_log_of_the_l1_norm_does_not_read_a_whole_memory_map(tmp_path):
     with pytest.raises(InputError, match="memory-mapped"):
-        node_features(graph_with(in_form(features(), "memmap", tmp_path)), mass=True)
+        node_features(graph_with(in_form(features(), "memmap", tmp_path)), FeatureConfig(log_l1_norm=True))
 
 
-# ------------------------------------------------------------------------------------------ structure alone
+# ------------------------------------------------------------------------------------------------ unseen nodes
 
 
-def test_pagerank_is_the_stationary_walk():
+@pytest.mark.parametrize("form", ["dense", "sparse", "memmap"])
+@pytest.mark.parametrize("normalise", ["none", "l1", "l2", "standard"])
+@pytest.mark.parametrize("log_l1_norm", [False, True])
+def test_features_of_unseen_nodes_are_those_of_the_extended_graph(form, normalise, log_l1_norm, tmp_path):
+    config = FeatureConfig(normalise=normalise, log_l1_norm=log_l1_norm)
+    graph = graph_with(in_form(features(), form, tmp_path))
+    unseen = UnseenNodes.join(graph, [[12, 13], [3, 12]], features(seed=1)[:2])
+    nodes = np.array([1, 3, 12, 13])
+    table = unseen_features(unseen, nodes, config)
+    whole = node_features(unseen.extended(), config)
+    assert table.shape == (4, 5 + log_l1_norm)
+    rows, expected = (t.linear(torch.eye(t.shape[1])) for t in (table, whole))
+    np.testing.assert_allclose(rows, expected[nodes], atol=1e-6)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_adjacency_rows_of_unseen_nodes_have_the_columns_of_training(directed):
+    graph = graph_with(features(), directed=directed)
+    unseen = UnseenNodes.join(graph, [[12, 13, 7], [3, 12, 13]], features(seed=1)[:2])
+    nodes = np.array([1, 3, 12, 13])
+    config = FeatureConfig(adjacency_features=True)
+    table = unseen_features(unseen, nodes, config)
+    assert table.shape == (4, node_features(graph, config).shape[1])
+    A = unseen.extended().adjacency().toarray()
+    parts = [A[:, :12], A.T[:, :12]] if directed else [A[:, :12]]  # edges to unseen nodes have no column
+    rows = table.linear(torch.eye(table.shape[1]))
+    np.testing.assert_allclose(rows[:, 5:], np.hstack(parts)[nodes], atol=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------ structure
+
+
+def test_pagerank_is_the_stationary_distribution():
     rng = np.random.default_rng(0)
     edges = rng.integers(0, 12, (2, 30))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         graph = Graph.from_edge_index(edges, num_nodes=14)
     dense = graph.adjacency().toarray()
-    walk = np.where(dense.sum(1, keepdims=True) > 0, dense / np.maximum(dense.sum(1, keepdims=True), 1), 1 / 14)
-    exact = np.linalg.solve(np.eye(14) - 0.85 * walk.T, np.full(14, 0.15 / 14))
+    transition = np.where(dense.sum(1, keepdims=True) > 0, dense / np.maximum(dense.sum(1, keepdims=True), 1), 1 / 14)
+    exact = np.linalg.solve(np.eye(14) - 0.85 * transition.T, np.full(14, 0.15 / 14))
     np.testing.assert_allclose(pagerank(graph), exact, atol=1e-4)
     assert pagerank(graph).sum() == pytest.approx(1)
 
 
-def test_structure_tells_the_sides_of_a_bipartite_graph():
+def test_structure_features_separate_the_sides_of_a_bipartite_graph():
     left, right = np.arange(6), np.arange(6, 14)
     edges = np.array([(a, b) for a in left for b in right]).T
-    graph = with_structure(Graph.from_edge_index(np.hstack([edges, edges[::-1]])), coordinates=2)
+    graph = with_structure_features(Graph.from_edge_index(np.hstack([edges, edges[::-1]])), coordinates=2)
     assert graph.x.shape == (14, 4)
     assert graph.x.dtype == np.float32
     sides = graph.x[:, 2:] @ np.linalg.lstsq(graph.x[:, 2:], np.repeat([1.0, -1.0], [6, 8]), rcond=None)[0]
     assert (sides[:6] > 0).all()
     assert (sides[6:] < 0).all()
-    again = with_structure(graph, coordinates=2)
+    again = with_structure_features(graph, coordinates=2)
     assert np.array_equal(again.x, graph.x)

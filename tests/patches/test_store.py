@@ -1,4 +1,4 @@
-"""The patch table: what it holds, going on after any interruption, and what it refuses."""
+"""The patch table: its content, continuing after any interruption, and what it refuses."""
 
 import json
 import pickle
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -16,11 +17,12 @@ import torch
 
 from gpatcher.datasets.load import load_graph
 from gpatcher.errors import InputError
-from gpatcher.patches.ppr import push_patches
-from gpatcher.patches.store import PatchTable, _make_shard, write_patches
+from gpatcher.patches.ppr import PPR, push_patches
+from gpatcher.patches.store import PatchTable, StoredPatches, _make_shard, write_patches
 from gpatcher.scale.executors import LocalEngine
 
 SOURCE = "rmat:n=3000,m=20000,seed=1"
+EXTRACTOR = PPR(size=8)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +32,7 @@ def graph():
 
 @pytest.fixture
 def table(graph, tmp_path):
-    return write_patches(graph, tmp_path / "patches", size=8, shard=700)
+    return write_patches(graph, tmp_path / "patches", EXTRACTOR, shard=700)
 
 
 def shards(folder):
@@ -41,21 +43,22 @@ def stamps(folder):
     return {path.name: path.stat().st_mtime_ns for path in shards(folder)}
 
 
-# ------------------------------------------------------------------------------------------ what it holds
+# ------------------------------------------------------------------------------------------------ content
 
 
 def test_the_table_holds_the_patches(table, graph):
-    whole = push_patches(graph, 8)
+    whole = push_patches(graph, EXTRACTOR)
     assert len(table) == table.n == 3000
     assert table.size == 8
-    assert table.parameters == {"c": 0.5, "eps": 1e-5, "self_loops": False}
+    assert table.extractor == EXTRACTOR
+    assert table.nbytes == 0
     assert table.fingerprint == graph.fingerprint
     assert len(shards(table.folder)) == 5
-    found = table[:]
-    np.testing.assert_array_equal(found.index, whole.index)
-    np.testing.assert_array_equal(found.score, whole.score)
-    assert found.index.dtype == np.int32
-    assert found.score.dtype == np.float32
+    rows = table[:]
+    np.testing.assert_array_equal(rows.index, whole.index)
+    np.testing.assert_array_equal(rows.score, whole.score)
+    assert rows.index.dtype == np.int32
+    assert rows.score.dtype == np.float32
 
 
 @pytest.mark.parametrize(
@@ -72,26 +75,39 @@ def test_the_table_holds_the_patches(table, graph):
     ids=str,
 )
 def test_rows_are_read_in_any_order(table, graph, nodes):
-    whole = push_patches(graph, 8)
-    found = table[nodes]
-    plain = np.asarray(nodes, dtype=np.int64) if not isinstance(nodes, slice) else nodes
-    np.testing.assert_array_equal(found.index, whole.index[plain])
-    np.testing.assert_array_equal(found.score, whole.score[plain])
+    whole = push_patches(graph, EXTRACTOR)
+    rows = table[nodes]
+    ids = np.asarray(nodes, dtype=np.int64) if not isinstance(nodes, slice) else nodes
+    np.testing.assert_array_equal(rows.index, whole.index[ids])
+    np.testing.assert_array_equal(rows.score, whole.score[ids])
 
 
-def test_a_mask_picks_its_nodes(table):
+def test_a_mask_selects_its_nodes(table):
     mask = np.zeros(3000, bool)
     mask[[3, 2998]] = True
     assert table[mask].index[:, 0].tolist() == [3, 2998]
 
 
 @pytest.mark.parametrize("wrong", [[3000], [-1], [0.5]])
-def test_nodes_that_are_not_there_are_refused(table, wrong):
+def test_nodes_outside_the_table_are_refused(table, wrong):
     with pytest.raises(InputError, match=str(wrong[0]).replace("0.5", "float64")):
         table[wrong]
 
 
-def test_a_table_goes_to_another_process_by_its_place(table):
+def test_the_module_reads_the_rows_of_a_batch(table, graph):
+    whole = push_patches(graph, EXTRACTOR)
+    source = table.source()
+    assert isinstance(source, StoredPatches)
+    assert (source.size, source.learned) == (8, False)
+    index, score = source(torch.tensor([2999, 0, 2999]))
+    assert index.dtype == torch.int64
+    np.testing.assert_array_equal(index, whole.index[[2999, 0, 2999]])
+    np.testing.assert_array_equal(score, whole.score[[2999, 0, 2999]])
+    np.testing.assert_array_equal(source.patches().index, whole.index)
+    assert source.state_dict() == {}
+
+
+def test_a_table_is_pickled_as_its_path(table):
     sent = pickle.dumps(table)
     assert len(sent) < 1000
     np.testing.assert_array_equal(pickle.loads(sent)[[7]].index, table[[7]].index)
@@ -100,15 +116,21 @@ def test_a_table_goes_to_another_process_by_its_place(table):
 @pytest.mark.parametrize("options", [{"self_loops": True}, {"c": 0.8, "eps": 1e-3}, {"size": 1}, {"size": 5000}])
 def test_parameters_reach_the_push(tmp_path, options):
     small = load_graph("rmat:n=300,m=900,seed=2")
-    given = {"size": 4} | options
-    whole = push_patches(small, **given)
-    found = write_patches(small, tmp_path, **given, shard=128)[:]
-    np.testing.assert_array_equal(found.index, whole.index)
-    np.testing.assert_array_equal(found.score, whole.score)
+    extractor = PPR(**{"size": 4} | options)
+    whole = push_patches(small, extractor)
+    table = write_patches(small, tmp_path, extractor, shard=128)
+    assert table.extractor == PatchTable.open(tmp_path).extractor == extractor
+    np.testing.assert_array_equal(table[:].index, whole.index)
+    np.testing.assert_array_equal(table[:].score, whole.score)
 
 
-def test_threads_leave_no_trace(graph, table, tmp_path):
-    write_patches(graph, tmp_path / "other", size=8, shard=700, engine=LocalEngine(threads=1))
+def test_the_default_extractor(tmp_path):
+    table = write_patches(load_graph("rmat:n=300,m=900,seed=2"), tmp_path)
+    assert table.extractor == PPR(size=32)
+
+
+def test_files_do_not_depend_on_the_number_of_threads(graph, table, tmp_path):
+    write_patches(graph, tmp_path / "other", EXTRACTOR, shard=700, engine=LocalEngine(threads=1))
     for one, two in zip(shards(table.folder), shards(tmp_path / "other"), strict=True):
         assert one.name == two.name
         assert one.read_bytes() == two.read_bytes()
@@ -116,76 +138,79 @@ def test_threads_leave_no_trace(graph, table, tmp_path):
 
 @pytest.mark.parametrize(("n", "shard", "count"), [(1000, 1024, 1), (200_000, 1563, 128)])
 def test_shards_are_a_128th_of_the_nodes(tmp_path, n, shard, count):
-    table = write_patches(load_graph(f"rmat:n={n},m={n},seed=1"), tmp_path, size=2, eps=1e-2)
+    table = write_patches(load_graph(f"rmat:n={n},m={n},seed=1"), tmp_path, PPR(size=2, eps=1e-2))
     assert table.shard == shard
     assert len(table.files) == count
 
 
 def test_progress_counts_nodes(graph, tmp_path):
-    seen = []
-    write_patches(graph, tmp_path, size=4, shard=2000, progress=lambda a, b: seen.append((a, b)))
-    assert seen[-1] == (3000, 3000)
-    assert [a for a, _ in seen] == sorted({a for a, _ in seen})
+    calls = []
+    write_patches(graph, tmp_path, PPR(size=4), shard=2000, progress=lambda a, b: calls.append((a, b)))
+    assert calls[-1] == (3000, 3000)
+    assert [a for a, _ in calls] == sorted({a for a, _ in calls})
 
 
-# ------------------------------------------------------------------------------------------ going on
+# ------------------------------------------------------------------------------------------------ continuing
 
 
-def test_a_second_call_makes_nothing(graph, table):
+def test_a_second_call_writes_nothing(graph, table):
     before = stamps(table.folder)
     manifest = (table.folder / "manifest.json").read_text()
-    write_patches(graph, table.folder, size=8, shard=700)
+    write_patches(graph, table.folder, EXTRACTOR, shard=700)
     assert stamps(table.folder) == before
     assert (table.folder / "manifest.json").read_text() == manifest
 
 
-def test_only_the_missing_shard_is_made(graph, table):
+def test_only_the_missing_shard_is_written(graph, table):
     before = stamps(table.folder)
     gone = shards(table.folder)[2]
     gone.unlink()
-    with pytest.raises(InputError, match=f"{gone.name}.*not there.*run the same"):
+    with pytest.raises(InputError, match=f"{gone.name}.*missing.*run the same"):
         PatchTable.open(table.folder)
-    seen = []
-    write_patches(graph, table.folder, size=8, shard=700, progress=lambda a, b: seen.append(a))
-    assert seen == [3000]
+    calls = []
+    write_patches(graph, table.folder, EXTRACTOR, shard=700, progress=lambda a, b: calls.append(a))
+    assert calls == [3000]
     after = stamps(table.folder)
     assert after.keys() == before.keys()
     assert {name for name in after if after[name] != before[name]} == {gone.name}
     PatchTable.open(table.folder).verify()
 
 
-# ------------------------------------------------------------------------------------------ damage
+# ------------------------------------------------------------------------------------------------ damage
 
 
-def test_a_truncated_shard_is_named(graph, table):
-    hurt = shards(table.folder)[1]
-    hurt.write_bytes(hurt.read_bytes()[:-100])
-    for call in (lambda: PatchTable.open(table.folder), lambda: write_patches(graph, table.folder, size=8, shard=700)):
-        with pytest.raises(InputError, match=f"{hurt.name} is damaged.*bytes.*delete it"):
+def test_the_error_names_a_truncated_shard(graph, table):
+    damaged = shards(table.folder)[1]
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    for call in (
+        lambda: PatchTable.open(table.folder),
+        lambda: write_patches(graph, table.folder, EXTRACTOR, shard=700),
+    ):
+        with pytest.raises(InputError, match=f"{damaged.name} is damaged.*bytes.*delete it"):
             call()
 
 
-def test_a_changed_shard_is_found_by_its_checksum(graph, table):
+def test_a_changed_shard_fails_its_checksum(graph, table):
     table.verify()
-    hurt = shards(table.folder)[3]
-    content = bytearray(hurt.read_bytes())
+    damaged = shards(table.folder)[3]
+    content = bytearray(damaged.read_bytes())
     content[-7] ^= 1
-    hurt.write_bytes(content)
+    damaged.write_bytes(content)
     opened = PatchTable.open(table.folder)
-    for call in (opened.verify, lambda: write_patches(graph, table.folder, size=8, shard=700)):
-        with pytest.raises(InputError, match=f"{hurt.name} is damaged.*checksum.*delete it"):
+    for call in (opened.verify, lambda: write_patches(graph, table.folder, EXTRACTOR, shard=700)):
+        with pytest.raises(InputError, match=f"{damaged.name} is damaged.*checksum.*delete it"):
             call()
-    hurt.unlink()
-    write_patches(graph, table.folder, size=8, shard=700).verify()
+    damaged.unlink()
+    write_patches(graph, table.folder, EXTRACTOR, shard=700).verify()
 
 
 def test_verifying_reports_progress(table):
-    seen = []
-    table.verify(lambda a, b: seen.append((a, b)))
-    assert seen == [(k, 5) for k in range(1, 6)]
+    calls = []
+    table.verify(lambda a, b: calls.append((a, b)))
+    assert calls == [(k, 5) for k in range(1, 6)]
 
 
-# ------------------------------------------------------------------------------------------ what it refuses
+# ------------------------------------------------------------------------------------------------ errors
 
 
 def test_the_table_of_another_graph_is_refused(table):
@@ -194,7 +219,7 @@ def test_the_table_of_another_graph_is_refused(table):
         PatchTable.open(table.folder, other)
     before = stamps(table.folder)
     with pytest.raises(InputError, match="belongs to another graph"):
-        write_patches(other, table.folder, size=8, shard=700)
+        write_patches(other, table.folder, EXTRACTOR, shard=700)
     assert stamps(table.folder) == before
 
 
@@ -203,21 +228,31 @@ def test_the_same_graph_is_accepted(table, graph):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [({"c": 0.6}, "c=0.5, not 0.6"), ({"size": 9}, "size=8, not 9"), ({"shard": 512}, "shard=700, not 512")],
+    ("parameters", "shard", "words"),
+    [
+        ({"c": 0.6}, 700, "c=0.5, not 0.6"),
+        ({"size": 9}, 700, "size=8, not 9"),
+        ({"self_loops": True}, 700, "self_loops=False, not True"),
+        ({}, 512, "shard=700, not 512"),
+    ],
 )
-def test_other_parameters_in_the_same_folder_are_refused(graph, table, options, words):
+def test_other_parameters_in_the_same_folder_are_refused(graph, table, parameters, shard, words):
     with pytest.raises(InputError, match=words):
-        write_patches(graph, table.folder, **({"size": 8, "shard": 700} | options))
+        write_patches(graph, table.folder, replace(EXTRACTOR, **parameters), shard=shard)
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [({"c": 1.5}, "c must lie"), ({"eps": 0}, "eps must lie"), ({"size": 0}, "got 0"), ({"shard": 0}, "got 0")],
+    ("parameters", "shard", "words"),
+    [
+        ({"c": 1.5}, None, "c must lie"),
+        ({"eps": 0}, None, "eps must lie"),
+        ({"size": 0}, None, "got 0"),
+        ({}, 0, "got 0"),
+    ],
 )
-def test_wrong_arguments_are_refused_before_anything_is_made(graph, tmp_path, options, words):
+def test_wrong_arguments_are_refused_before_anything_is_written(graph, tmp_path, parameters, shard, words):
     with pytest.raises(InputError, match=words):
-        write_patches(graph, tmp_path / "new", **options)
+        write_patches(graph, tmp_path / "new", PPR(**parameters), shard=shard)
     assert not (tmp_path / "new").exists()
 
 
@@ -227,10 +262,10 @@ def test_a_folder_without_a_table_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "other"}'])
-def test_what_is_no_manifest_is_refused(graph, tmp_path, text):
+def test_another_file_in_place_of_the_manifest_is_refused(graph, tmp_path, text):
     (tmp_path / "manifest.json").write_text(text)
     for call in (lambda: PatchTable.open(tmp_path), lambda: write_patches(graph, tmp_path)):
-        with pytest.raises(InputError, match="not the description of a patch table"):
+        with pytest.raises(InputError, match="does not describe a patch table"):
             call()
 
 
@@ -249,24 +284,24 @@ def test_a_file_in_the_way_is_an_error(graph, tmp_path):
 
 
 class OtherDisk:
-    """What a machine looks like that writes to a disk of its own: its files are not where the others look."""
+    """A machine that writes to a disk of its own: the other machines do not have its files."""
 
     def map(self, function, items, shared=()):
-        folder, *push = shared
+        folder, *rest = shared
         folder.with_name("elsewhere").mkdir()
         for item in items:
-            yield item, function(item, folder.with_name("elsewhere"), *push)
+            yield item, function(item, folder.with_name("elsewhere"), *rest)
 
 
 def test_a_folder_that_machines_do_not_share_is_an_error(graph, tmp_path):
-    with pytest.raises(InputError, match=r"wrote 00000-.*not in .*patches here.*all machines share"):
-        write_patches(graph, tmp_path / "patches", size=8, engine=OtherDisk())
+    with pytest.raises(InputError, match=r"wrote 00000-.*not in .*patches on this machine.*all machines share"):
+        write_patches(graph, tmp_path / "patches", EXTRACTOR, engine=OtherDisk())
     # the same on a machine where the folder is missing
-    with pytest.raises(InputError, match=r"gone is not there on .*all machines of the cluster share"):
-        _make_shard((0, (0, 10)), tmp_path / "gone")
+    with pytest.raises(InputError, match=r"gone does not exist on .*all machines of the cluster share"):
+        _make_shard((0, (0, 10)), tmp_path / "gone", EXTRACTOR)
 
 
-# ------------------------------------------------------------------------------------------ faults, for real
+# ------------------------------------------------------------------------------------------------ real faults
 
 LARGER = "rmat:n=8000,m=80000,seed=1"
 COMMAND = [sys.executable, "-c", "from gpatcher.cli import main; main()", "patches", LARGER, "--size", "8"]
@@ -274,10 +309,10 @@ OPTIONS = ["--shard", "512", "--threads", "1", "--eps", "2e-6"]
 
 
 def begin(folder, count):
-    """Start the command and wait until some shards are there."""
-    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell has its background jobs ignore Ctrl-C
+    """Start the command and wait until some shards exist."""
+    restore = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # background jobs of a shell ignore Ctrl-C
     command = [*COMMAND, *OPTIONS, "--out", str(folder)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heard)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=restore)
     while len(shards(folder)) < count:
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.01)
@@ -290,33 +325,33 @@ def finish(folder):
     return PatchTable.open(folder)
 
 
-def test_after_a_kill_the_same_command_makes_only_what_is_missing(tmp_path):
+def test_after_a_kill_the_same_command_writes_only_missing_shards(tmp_path):
     process = begin(tmp_path / "a", 2)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     kept = stamps(tmp_path / "a")
     assert 2 <= len(kept) < 16
-    (tmp_path / "a" / ".00015.partial").write_bytes(b"half")  # what a kill within a write leaves
+    (tmp_path / "a" / ".00015.partial").write_bytes(b"half")  # a kill within a write leaves such a draft
     table = finish(tmp_path / "a")
     after = stamps(tmp_path / "a")
     assert len(after) == 16
     assert {name: after[name] for name in kept} == kept
     assert not list((tmp_path / "a").glob(".*.partial"))
     table.verify()
-    whole = write_patches(load_graph(LARGER), tmp_path / "b", size=8, shard=512, eps=2e-6)
+    whole = write_patches(load_graph(LARGER), tmp_path / "b", PPR(size=8, eps=2e-6), shard=512)
     assert whole.files == table.files
 
 
-def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path):
+def test_ctrl_c_keeps_finished_shards_and_says_how_to_continue(tmp_path):
     process = begin(tmp_path, 1)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, message = process.communicate(timeout=60)
     assert process.returncode == 130
     kept = stamps(tmp_path)
-    assert re.search(rf"stopped: {len(kept)} shards? (is|are) finished in {tmp_path}; the same command makes", said)
-    assert "Traceback" not in said
+    assert re.search(rf"stopped: {len(kept)} shards? (is|are) finished in {tmp_path}; run it again", message)
+    assert "Traceback" not in message
     assert 1 <= len(kept) < 16
-    with pytest.raises(InputError, match="not finished; run the command that began it again"):
+    with pytest.raises(InputError, match="not finished; run the command that started it again"):
         PatchTable.open(tmp_path)
     finish(tmp_path).verify()
     assert {name: stamp for name, stamp in stamps(tmp_path).items() if name in kept} == kept
@@ -334,14 +369,14 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_is_a_clear_error_and_keeps_what_is_finished(graph, small_disk):
-    with pytest.raises(InputError, match=r"the disk is full.*finished shards stay.*same command again"):
-        write_patches(graph, small_disk, size=8, shard=700, engine=LocalEngine(threads=1))
+def test_a_full_disk_is_an_error_and_keeps_finished_shards(graph, small_disk):
+    with pytest.raises(InputError, match=r"the disk is full.*run the command again"):
+        write_patches(graph, small_disk, EXTRACTOR, shard=700, engine=LocalEngine(threads=1))
     kept = stamps(small_disk)
     assert 3 <= len(kept) < 5  # the last one is smaller and may still fit
     assert not list(small_disk.glob(".*.partial"))
     subprocess.run(["mount", "-o", "remount,size=10m", str(small_disk)], check=True)
-    write_patches(graph, small_disk, size=8, shard=700).verify()
+    write_patches(graph, small_disk, EXTRACTOR, shard=700).verify()
     assert {name: stamp for name, stamp in stamps(small_disk).items() if name in kept} == kept
 
 
@@ -349,7 +384,7 @@ def test_a_second_writer_is_refused(graph, tmp_path):
     process = begin(tmp_path, 1)
     try:
         with pytest.raises(InputError, match="another process writes into"):
-            write_patches(load_graph(LARGER), tmp_path, size=8, shard=512, eps=2e-6)
+            write_patches(load_graph(LARGER), tmp_path, PPR(size=8, eps=2e-6), shard=512)
     finally:
         process.kill()
         process.communicate()

@@ -1,4 +1,4 @@
-"""The page of a bench: from records alone, in a real browser, and in other forms."""
+"""The page of a benchmark from its records: in a real browser, and as Markdown, CSV and LaTeX."""
 
 import csv
 import io
@@ -8,23 +8,25 @@ import sys
 import numpy as np
 import pytest
 
-from gpatcher.bench.leaderboard import NOT_RUN, Board, Runs, compare, read_bench, verdict
+from gpatcher.bench.leaderboard import NOT_RUN, ResultTable, Runs, compare, read_bench, verdict
 from gpatcher.bench.plan import load_experiment
 from gpatcher.errors import InputError
 from gpatcher.report.bench import write_bench
 from gpatcher.report.text_tables import csv_text, latex, markdown
+from gpatcher.runs.records import RECORD_VERSION
 
 
-def record(preset, dataset, row, split, test, **more):
+def record(experiment, dataset, row, split, test, **more):
     made = {
-        "job": f"{preset} {dataset} {row} {split}",
-        "preset": preset,
+        "job": f"{experiment} {dataset} {row} {split}",
+        "version": RECORD_VERSION,
+        "experiment": experiment,
         "dataset": dataset,
         "row": row,
         "model": row,
         "split": split,
         "seed": split,
-        "tuned": None,
+        "trials": None,
         "error": None,
         "metric": "accuracy",
         "val": test,
@@ -36,8 +38,8 @@ def record(preset, dataset, row, split, test, **more):
         "split_sizes": [48, 32, 20],
         "node_heterophily": 0.5,
         "peak_rss_mb": 700.0,
-        "config_hash": "aaaa",
-        "config": {},
+        "settings_hash": "aaaa",
+        "settings": {},
         "versions": {"torch": "2.0"},
     }
     if row == "gpatcher":
@@ -67,10 +69,13 @@ def table1(base=BASE, datasets=("texas", "chameleon", "cora")):
 
 @pytest.fixture
 def everything(tmp_path):
-    """Some records of every preset."""
+    """Some records of every experiment."""
     records = table1()
     records += [
-        record("dial", d, row, k, 0.8) for d in load_experiment("dial").datasets for row in BASE for k in (0, 1)
+        record("csbm_sweep", d, row, k, 0.8)
+        for d in load_experiment("csbm_sweep").datasets
+        for row in BASE
+        for k in (0, 1)
     ]
     records += [
         record("sensitivity", "texas", row, k, 0.8 + k / 50, model="gpatcher")
@@ -103,13 +108,13 @@ def test_page_in_a_browser(open_page, everything, tmp_path):
     figures = page.locator("section.figure h2").all_inner_texts()
     assert figures == [
         "Mean ranks (table1)",
-        "The learned filters (table1)",
+        "Learned filters (table1)",
         "Sensitivity: patch size and number of filters",
         "Mean frequency response against heterophily",
-        "The learned filters (response)",
+        "Learned filters (response)",
         "Run time of the patch mixer",
-        "The dial: from heterophily to homophily",
-        "Mean ranks (dial)",
+        "Contextual block models, from heterophily to homophily",
+        "Mean ranks (csbm_sweep)",
     ]
     for figure in page.locator("section.figure").all():
         marks = figure.locator(".scatterlayer path, .heatmaplayer image")
@@ -139,59 +144,59 @@ def test_differences_to_the_paper_are_coloured(tmp_path):
     assert "#c05a17" in text[orange - 120 : orange]
 
 
-def test_the_verdict_is_plain():
-    def board(base, **tuned):
+def test_the_summary_ranks_gpatcher():
+    def results(base, **tuned):
         runs = {}
         for r in table1(base):
-            r["tuned"] = tuned.get(r["dataset"]) if (r["row"], r["dataset"]) != ("gcn", "cora") else None
+            r["trials"] = tuned.get(r["dataset"]) if (r["row"], r["dataset"]) != ("gcn", "cora") else None
             runs.setdefault((r["row"], r["dataset"]), []).append(r)
-        return Board("table1", load_experiment("table1"), {k: Runs(v, 0) for k, v in runs.items()}, [])
+        return ResultTable("table1", load_experiment("table1"), {k: Runs(v, 0) for k, v in runs.items()}, [])
 
-    first = " ".join(verdict([board(BASE)]))
-    assert "GPatcher is first, mean rank 1.00 of 4 models over 3 data sets" in first
-    assert "without leaky data sets: GPatcher is first, mean rank 1.00 of 4 models over 2 data sets" in first
-    assert "nothing was tuned" in first
-    behind = " ".join(verdict([board({**BASE, "mlp": 0.95})]))
-    assert "GPatcher is NOT first but number 2, mean rank 2.00" in behind
-    assert "1.00 behind, more than one standard error (0.00)" in behind
-    twin = " ".join(verdict([board({**BASE, "fast": 0.95})]))  # Fast-GPatcher is no baseline
-    assert "GPatcher is NOT first but number 2" in twin
-    assert "table1, against the baselines alone: GPatcher is first, mean rank 1.00 of 3 models" in twin
-    # tuned: only a data set on which all models had the same number of trials counts as fair
-    tuned = " ".join(verdict([board(BASE, texas=20, chameleon=10, cora=20)]))
-    assert "where all models were tuned alike: GPatcher is first, mean rank 1.00 of 4 models over 2 data sets" in tuned
+    first = " ".join(verdict([results(BASE)]))
+    assert "GPatcher is first of 4 models over 3 data sets (mean rank 1.00)" in first
+    assert "without leaky data sets: GPatcher is first of 4 models over 2 data sets (mean rank 1.00)" in first
+    assert "no model was tuned" in first
+    behind = " ".join(verdict([results({**BASE, "mlp": 0.95})]))
+    assert "GPatcher is number 2 of 4 models over 3 data sets (mean rank 2.00); MLP is first (1.00)." in behind
+    assert "The gap of 1.00 is more than one standard error (0.00)" in behind
+    fast = " ".join(verdict([results({**BASE, "fast": 0.95})]))  # Fast-GPatcher is not a baseline
+    assert "GPatcher is number 2" in fast
+    assert "table1, against the baselines only: GPatcher is first of 3 models over 3 data sets (mean rank 1.00)" in fast
+    # only a data set on which all models had the same number of trials counts as fair
+    tuned = " ".join(verdict([results(BASE, texas=20, chameleon=10, cora=20)]))
+    assert "same number of tuning trials: GPatcher is first of 4 models over 2 data sets (mean rank 1.00)" in tuned
     assert "trials on validation data, the same for every model: Texas 20, Chameleon 10. " in tuned
-    assert "Models were not tuned alike, or not at all, on Cora." in tuned
+    assert "On Cora the models had different numbers of trials or none." in tuned
 
 
 def test_paired_comparison_by_split(everything):
-    [board] = [b for b in read_bench(everything) if b.name == "table1"]
-    gap, p, pairs = compare(board, "gpatcher", "mlp", "texas")
+    [table] = [b for b in read_bench(everything) if b.name == "table1"]
+    gap, p, pairs = compare(table, "gpatcher", "mlp", "texas")
     assert gap == pytest.approx(0.15, abs=0.01)
     assert p < 1e-4
     assert pairs == 5
-    assert compare(board, "gpatcher", "gat", "texas") is None
+    assert compare(table, "gpatcher", "gat", "texas") is None
 
 
-def test_only_the_latest_configuration_is_shown(tmp_path):
+def test_only_the_latest_settings_are_shown(tmp_path):
     old = [record("table1", "texas", "gcn", k, 0.5) for k in range(3)]
-    new = [{**record("table1", "texas", "gcn", k, 0.6), "job": f"new {k}", "config_hash": "bbbb"} for k in range(2)]
-    [board] = read_bench(write(tmp_path, old + new))
-    cell = board.cell("gcn", "texas")
+    new = [{**record("table1", "texas", "gcn", k, 0.6), "job": f"new {k}", "settings_hash": "bbbb"} for k in range(2)]
+    [table] = read_bench(write(tmp_path, old + new))
+    cell = table.cell("gcn", "texas")
     assert (cell.count, cell.mean) == (2, pytest.approx(0.6))
-    assert "3 runs with configurations that were replaced" in " ".join(verdict([board]))
+    assert "Not shown: 3 runs with settings that were replaced" in " ".join(verdict([table]))
 
 
-def test_a_job_that_failed_and_then_ended_counts_once(tmp_path):
+def test_a_job_that_failed_and_then_succeeded_counts_once(tmp_path):
     failed = record("table1", "texas", "gcn", 0, None, error="x")
-    [board] = read_bench(write(tmp_path, [failed, record("table1", "texas", "gcn", 0, 0.6)]))
-    assert board.failures == []
-    assert board.cell("gcn", "texas").count == 1
+    [table] = read_bench(write(tmp_path, [failed, record("table1", "texas", "gcn", 0, 0.6)]))
+    assert table.failures == []
+    assert table.cell("gcn", "texas").count == 1
 
 
 def test_markdown_csv_and_latex(everything):
-    boards = read_bench(everything)
-    text = markdown(boards)
+    tables = read_bench(everything)
+    text = markdown(tables)
     line = next(line for line in text.splitlines() if line.startswith("| GPatcher |"))
     cells = [c.strip() for c in line.split("|")[1:-1]]
     assert cells[1].startswith("85.")
@@ -200,16 +205,16 @@ def test_markdown_csv_and_latex(everything):
     assert "Chameleon †" in text
     assert "| runs | 5 |" in text
 
-    rows = list(csv.DictReader(io.StringIO(csv_text(boards))))
-    [row] = [r for r in rows if (r["preset"], r["model"], r["dataset"]) == ("table1", "mlp", "texas")]
+    rows = list(csv.DictReader(io.StringIO(csv_text(tables))))
+    [row] = [r for r in rows if (r["experiment"], r["model"], r["dataset"]) == ("table1", "mlp", "texas")]
     assert (row["runs"], row["metric"], row["leaky"], row["paper_mean"]) == ("5", "accuracy", "False", "74.4")
     assert float(row["low"]) < float(row["mean"]) < float(row["high"])
     assert float(row["difference"]) == pytest.approx(float(row["mean"]) - 74.4, abs=1e-3)
     assert float(row["p_against_gpatcher"]) < 0.05
-    [row] = [r for r in rows if (r["preset"], r["model"], r["dataset"]) == ("table1", "mlp", "pubmed")]
+    [row] = [r for r in rows if (r["experiment"], r["model"], r["dataset"]) == ("table1", "mlp", "pubmed")]
     assert (row["runs"], row["mean"]) == ("0", "")
 
-    tex = latex(boards)
+    tex = latex(tables)
     assert r"\textbf{8" in tex
     assert r"Chameleon$^\dagger$" in tex
     assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}")
@@ -217,19 +222,22 @@ def test_markdown_csv_and_latex(everything):
     assert all(line.count("&") == 9 for line in body.strip().splitlines())
 
 
-def test_folders_below_and_records_of_others(tmp_path):
+def test_subfolders_and_records_without_a_job(tmp_path):
     write(tmp_path / "a", [record("table1", "texas", "gcn", 0, 0.6)])
-    write(tmp_path / "b", [{"dataset": "Texas", "model": "gpatcher", "config_hash": "x"}])
-    [board] = read_bench(tmp_path)
-    assert list(board.runs) == [("gcn", "texas")]
+    write(
+        tmp_path / "b",
+        [{"version": RECORD_VERSION, "experiment": "fit", "job": "x", "dataset": "Texas", "model": "gpatcher"}],
+    )
+    [table] = read_bench(tmp_path)
+    assert list(table.runs) == [("gcn", "texas")]
     with pytest.raises(InputError, match="no records of 'gpatcher bench'"):
         read_bench(tmp_path / "b")
-    with pytest.raises(InputError, match="presets that are not there: nonsense"):
+    with pytest.raises(InputError, match="unknown experiments: nonsense"):
         read_bench(write(tmp_path / "c", [record("nonsense", "texas", "gcn", 0, 0.6)]))
 
 
 def test_a_single_run_makes_a_page(tmp_path):
-    folder = write(tmp_path, [record("honest", "minesweeper", "gcn", 0, 0.9, metric="roc_auc")])
+    folder = write(tmp_path, [record("leak_free", "minesweeper", "gcn", 0, 0.9, metric="roc_auc")])
     text = write_bench(read_bench(folder), tmp_path / "p.html").read_text()
     assert "Minesweeper (AUC)" in text
     assert "too few cells" in text

@@ -1,3 +1,8 @@
+"""Pages in a real browser: complete, self-contained, escaped, deterministic."""
+
+import re
+
+import plotly.graph_objects as go
 import pytest
 
 from gpatcher.datasets.load import load_dataset
@@ -5,7 +10,7 @@ from gpatcher.datasets.synthetic import csbm, rmat
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.report.diagnosis import write_diagnosis
-from gpatcher.report.page import Notes, write_page
+from gpatcher.report.page import Figure, Heading, Notes, Table, write_page
 from gpatcher.spectral.diagnosis import diagnose
 
 PLOTS = [
@@ -45,6 +50,45 @@ def test_diagnosis_page_of_a_real_graph(open_page, tmp_path, data_root):
     assert page.locator("h1").inner_text() == "Diagnosis of Squirrel"
     assert "39.8%" in page.locator("main").inner_text()
     assert page.locator("section.figure h2").all_inner_texts() == PLOTS
+
+
+BUTTONS = """() => [...document.querySelectorAll(".js-plotly-plot")].map((plot) =>
+    [...plot._fullLayout._modeBar.buttonsNames,
+     ...[...plot.querySelectorAll(".modebar-btn")].map((button) => button.getAttribute("data-title") ?? "logo")])"""
+UPLOAD = re.compile("cloud|studio|share|upload|logo", re.IGNORECASE)
+
+
+@pytest.mark.browser
+def test_no_button_uploads_a_figure(open_page, tmp_path):
+    page, _, _ = open_page(write_diagnosis(diagnose(csbm(phi=-0.8, n=100, features=8)), tmp_path / "r.html"))
+    plots = page.evaluate(BUTTONS)
+    assert len(plots) == len(PLOTS)
+    for names in plots:
+        assert "toImage" in names
+        assert not [name for name in names if UPLOAD.search(name)]
+    # with the option on, plotly adds a button that this test recognises
+    page.evaluate(
+        """() => Plotly.newPlot(document.body.appendChild(document.createElement("div")), [{ y: [1, 2] }], {},
+                                { showSendToCloud: true })"""
+    )
+    assert [name for name in page.evaluate(BUTTONS)[-1] if UPLOAD.search(name)]
+
+
+def test_equal_parts_give_equal_bytes(tmp_path):
+    for name in ("a.html", "b.html"):
+        write_diagnosis(diagnose(csbm(phi=-0.8, n=100, features=8)), tmp_path / name)
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+
+
+def test_a_figure_alone_in_its_row_is_wide(tmp_path):
+    def classes(*parts):
+        text = write_page(tmp_path / "r.html", "t", "s", parts).read_text()
+        return re.findall(r'<section class="(figure[^"]*)"', text)
+
+    figure, table = Figure("f", "", go.Figure()), Table("t", "", (), ())
+    assert classes(figure, figure, table) == ["figure", "figure"]
+    assert classes(figure, figure, figure, table) == ["figure", "figure", "figure wide"]
+    assert classes(table, figure, Heading("h"), figure, Notes("n", [])) == ["figure wide", "figure"]
 
 
 def test_names_from_the_data_are_escaped(tmp_path):

@@ -60,7 +60,7 @@ def test_a_selected_node_shows_its_patch(open_page, path, graph, fitted):
     explanation = fitted.explain(42)
     shown = members(page)
     assert [row[1] for row in shown] == [m.id for m in explanation.members]
-    assert [row[0] for row in shown] == [str(m.place) for m in explanation.members]
+    assert [row[0] for row in shown] == [str(m.position) for m in explanation.members]
     for row, member in zip(shown, explanation.members, strict=True):
         assert float(row[2]) == pytest.approx(member.score, abs=1e-4)
         assert float(row[5].replace("−", "-")) == pytest.approx(member.contribution, abs=1e-3)
@@ -83,7 +83,7 @@ def test_a_selected_node_shows_its_patch(open_page, path, graph, fitted):
     held_out = np.concatenate([fitted.split_.test, fitted.split_.val])
     assert 0 < len(texts) <= wrong
     assert len(texts) >= (fitted.predict(nodes=held_out) != np.array(graph.classes)[graph.y[held_out]]).sum()
-    assert all(", label " in t for t in texts)
+    assert all(" (label " in t for t in texts)
     page.fill("#explorer-search", "no such node")
     assert options.count() == 0
     assert errors == []

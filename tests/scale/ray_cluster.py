@@ -1,4 +1,4 @@
-"""Run by tests/test_engine.py where only loopback is up: a real cluster of two workers, one of them killed at work.
+"""Extract patches on a Ray cluster of two nodes, of which one is killed; run by test_executors.py on loopback only.
 
 python tests/scale/ray_cluster.py FOLDER SOURCE SIZE SHARD EPS    prints one JSON object
 """
@@ -25,7 +25,7 @@ def refuse(item: int) -> None:
     raise InputError(f"{item} is refused")
 
 
-def where(item: int) -> str:
+def node_id(item: int) -> str:
     time.sleep(0.3)
     return ray.get_runtime_context().get_node_id()
 
@@ -36,29 +36,29 @@ def main(folder: str, source: str, size: str, shard: str, eps: str) -> None:
     workers = [cluster.add_node(num_cpus=1, **store) for _ in range(2)]
     ray.init(cluster.address, log_to_driver=False, logging_level="error")
     engine = RayEngine(cluster.address)
-    found = {"workers": 0, "killed_at": None}
-    while found["workers"] < 2:  # both are at work before one is killed
-        found["workers"] = len({node for _, node in engine.map(where, range(8))})
+    result = {"workers": 0, "killed_at": None}
+    while result["workers"] < 2:  # until both nodes work
+        result["workers"] = len({node for _, node in engine.map(node_id, range(8))})
 
     def kill_one(done: int, total: int) -> None:
-        if found["killed_at"] is None:
-            found["killed_at"] = done
+        if result["killed_at"] is None:
+            result["killed_at"] = done
             cluster.remove_node(workers[0], allow_graceful=False)
 
     options = {"size": int(size), "shard": int(shard), "eps": float(eps)}
     table = write_patches(load_graph(source), folder, **options, engine=engine, progress=kill_one)
-    found |= {"killed": not workers[0].any_processes_alive(), "files": table.files, "total": table.n}
+    result |= {"killed": not workers[0].any_processes_alive(), "files": table.files, "total": table.n}
     try:
         list(engine.map(refuse, [7]))
     except InputError as error:
-        found["error"] = str(error)
+        result["error"] = str(error)
     try:
         run_together(engine, refuse, (7,), folder=Path(folder), workers=1, gpus=True)
     except InputError as error:
-        found["no_gpu"] = str(error)
+        result["no_gpu"] = str(error)
     ray.shutdown()
     cluster.shutdown()
-    print(json.dumps(found))
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

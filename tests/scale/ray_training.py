@@ -1,4 +1,4 @@
-"""Run by tests/test_parallel.py in a network of its own: train on a real cluster of two nodes, one worker killed.
+"""Run by test_process_group.py in a network of its own: train on a real cluster of two machines, one worker killed.
 
 Prints one JSON object. Argument: the folder to work in.
 """
@@ -15,9 +15,10 @@ import ray
 from ray.cluster_utils import Cluster
 
 from gpatcher.datasets.synthetic import csbm
-from gpatcher.estimator.classifier import GPatcherClassifier, table_parameters
+from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.patches import PPR
 from gpatcher.patches.store import write_patches
-from gpatcher.runs.run import run_splits
+from gpatcher.runs.fit import FitOptions, FitProgress, fit_splits
 from gpatcher.scale.executors import RayEngine
 
 EPOCHS, KILL = 40, 25
@@ -32,42 +33,36 @@ def train_workers():
 def main():
     folder = Path(sys.argv[1])
     graph = csbm(phi=0.5, n=300, features=12, seed=1)
-    table = write_patches(graph, folder / "patches", size=4)
-    options = {"hidden": 8, "mixer_hidden": 4, "epochs": EPOCHS, "patience": EPOCHS, "batch_size": 64, "lr": 0.003}
-    options["skip"] = True  # without it rounding grows from epoch to epoch until curves part
-    options |= {"dropout": 0.0, "input_dropout": 0.0, **table_parameters(table)}
-    told, killed = [], []
+    table = write_patches(graph, folder / "patches", PPR(size=4))
+    # without skip, rounding grows from epoch to epoch until the curves part
+    model = {"hidden": 8, "mixer_hidden": 4, "dropout": 0.0, "input_dropout": 0.0, "skip": True}
+    train = {"epochs": EPOCHS, "patience": EPOCHS, "batch_size": 64, "lr": 0.003}
+    settings = GPatcherClassifier.from_settings({"model": model, "train": train}, patches=table.extractor).settings()
+    losses, killed = [], []
 
-    def kill_once(run, runs, epoch, most, figures):
-        told.append((epoch, figures["train_loss"]))
-        if epoch >= KILL and not killed:
-            victim = train_workers()[-1]
-            killed.append(victim.pid)
-            victim.send_signal(signal.SIGKILL)
+    class KillOnce(FitProgress):
+        def epoch(self, run, runs, epoch, epochs, figures):
+            losses.append((epoch, figures["train_loss"]))
+            if epoch >= KILL and not killed:
+                worker = train_workers()[-1]
+                killed.append(worker.pid)
+                worker.send_signal(signal.SIGKILL)
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
         for _ in range(2):
             cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
-        [record] = run_splits(
-            graph,
-            "fast",
-            options,
-            folder / "run",
-            patches=table.folder,
-            engine=RayEngine(cluster.address),
-            workers=2,
-            progress=kill_once,
-        )
+        options = FitOptions(patch_table=table.folder, engine=RayEngine(cluster.address), workers=2)
+        [record] = fit_splits(graph, "fast", settings, folder / "run", options, progress=KillOnce())
     finally:
         ray.shutdown()
         cluster.shutdown()
-    alone = GPatcherClassifier(**options).fit(graph, patches=table)
+    alone = GPatcherClassifier.from_settings(settings).fit(graph, patch_table=table)
     loaded = GPatcherClassifier.load(folder / "run", graph)
     gap = float(np.abs(loaded.predict_proba() - alone.predict_proba()).max())
     curve = [figures["train_loss"] for figures in alone.result_.history]
-    print(json.dumps({"told": told, "killed": killed, "record": record, "alone": curve, "gap": gap}))
+    print(json.dumps({"losses": losses, "killed": killed, "record": record, "alone": curve, "gap": gap}))
 
 
 if __name__ == "__main__":

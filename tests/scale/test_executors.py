@@ -1,6 +1,7 @@
-"""Engines: the same results whoever does the work, and what happens when a worker, or the user, ends it."""
+"""Engines: equal results on threads and on a cluster, errors, and the loss of a node."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from gpatcher.datasets.load import load_graph
 from gpatcher.errors import InputError
 from gpatcher.patches.store import write_patches
-from gpatcher.scale.executors import ENGINES, LocalEngine, RayEngine, make_engine
+from gpatcher.scale.executors import ENGINES, LocalEngine, ProcessEngine, RayEngine, make_engine
 
 
 def square(item, add=0):
@@ -23,12 +24,12 @@ def square(item, add=0):
 
 
 @pytest.mark.parametrize("threads", [1, 3, None])
-def test_every_item_comes_back_once_with_its_result(threads):
-    found = list(LocalEngine(threads).map(square, range(50), shared=(5,)))
-    assert sorted(found) == [(i, i * i + 5) for i in range(50)]
+def test_map_yields_every_item_once(threads):
+    results = list(LocalEngine(threads).map(square, range(50), shared=(5,)))
+    assert sorted(results) == [(i, i * i + 5) for i in range(50)]
 
 
-def test_results_come_as_they_finish():
+def test_results_come_in_the_order_of_completion():
     first_may_end = threading.Event()
 
     def work(item):
@@ -45,7 +46,7 @@ def test_results_come_as_they_finish():
     assert sorted(order) == [0, 1, 2, 3]
 
 
-def test_items_are_taken_a_few_at_a_time():
+def test_items_are_consumed_lazily():
     taken = []
 
     def items():
@@ -60,11 +61,11 @@ def test_items_are_taken_a_few_at_a_time():
     assert len(taken) <= 8
 
 
-def test_no_items_no_results():
+def test_map_of_no_items():
     assert list(LocalEngine(2).map(square, [])) == []
 
 
-def test_an_error_is_raised_and_ends_the_work():
+def test_an_error_is_raised_and_cancels_the_rest():
     done = []
 
     def work(item):
@@ -77,17 +78,30 @@ def test_an_error_is_raised_and_ends_the_work():
     assert len(done) < 20
 
 
-# ------------------------------------------------------------------------------------------ by name
+# ------------------------------------------------------------------------------------------ processes
 
 
-def test_engines_by_name():
+@pytest.mark.parametrize("processes", [1, 2])
+def test_processes_yield_every_item_once(processes):
+    assert sorted(ProcessEngine(processes).map(pow, range(8), shared=(2,))) == [(i, i * i) for i in range(8)]
+
+
+def test_killed_process_is_reported():
+    with pytest.raises(InputError, match=r"killed.*--jobs"):
+        list(ProcessEngine(2).map(os._exit, [1]))
+
+
+# ------------------------------------------------------------------------------------------ make_engine
+
+
+def test_make_engine():
     assert make_engine("local", threads=3).threads == 3
     assert all(make_engine(name) for name in ENGINES)
     assert isinstance(make_engine("ray", address="auto"), RayEngine)
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("arguments", "message"),
     [
         ({"name": "spark"}, "'spark'.*local, ray"),
         ({"name": "local", "address": "head:6379"}, r"'head:6379'.*--engine ray"),
@@ -95,12 +109,12 @@ def test_engines_by_name():
         ({"name": "local", "threads": 0}, "at least 1, got 0"),
     ],
 )
-def test_wrong_engines_are_refused(given, words):
-    with pytest.raises(InputError, match=words):
-        make_engine(**given)
+def test_make_engine_errors(arguments, message):
+    with pytest.raises(InputError, match=message):
+        make_engine(**arguments)
 
 
-def test_without_ray_the_error_says_how_to_get_it():
+def test_missing_ray_names_the_command_to_install_it():
     code = "import sys; sys.modules['ray'] = None\nfrom gpatcher.cli import main\nmain()"
     command = [sys.executable, "-c", code, "patches", "texas", "--engine", "ray"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -109,7 +123,7 @@ def test_without_ray_the_error_says_how_to_get_it():
     assert "Traceback" not in done.stderr
 
 
-def test_the_local_engine_does_not_load_ray():
+def test_local_engine_does_not_import_ray():
     code = (
         "import sys, gpatcher.patches.store, gpatcher.scale.executors\n"
         "list(gpatcher.scale.executors.LocalEngine().map(abs, [1]))\nsys.exit('ray' in sys.modules)"
@@ -117,7 +131,7 @@ def test_the_local_engine_does_not_load_ray():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_an_address_where_nobody_answers_is_named():
+def test_unreachable_address_is_named():
     pytest.importorskip("ray")
     with socket.create_server(("127.0.0.1", 0)) as server:
         free = f"127.0.0.1:{server.getsockname()[1]}"
@@ -126,22 +140,22 @@ def test_an_address_where_nobody_answers_is_named():
             list(RayEngine(address).map(square, [1]))
 
 
-# ------------------------------------------------------------------------------------------ a real cluster
+# ------------------------------------------------------------------------------------------ Ray cluster
 
 
-def test_a_killed_worker_node_leaves_no_trace_in_the_table(loopback_only, tmp_path):
+def test_killed_node_does_not_change_the_patches(loopback_only, tmp_path):
     source, size, shard, eps = "rmat:n=20000,m=200000,seed=5", 8, 4096, 1e-5
     script = Path(__file__).with_name("ray_cluster.py")
     command = [sys.executable, str(script), str(tmp_path / "ray"), source, str(size), str(shard), str(eps)]
     done = subprocess.run([*loopback_only, *command], capture_output=True, text=True, check=False, timeout=400)
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["workers"] == 2
-    assert found["killed"]
-    assert found["killed_at"] < found["total"] == 20000
-    assert found["error"] == "7 is refused"
-    assert found["no_gpu"].startswith("the cluster has 0 GPUs, too few for 1 worker with one each")
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["workers"] == 2
+    assert result["killed"]
+    assert result["killed_at"] < result["total"] == 20000
+    assert result["error"] == "7 is refused"
+    assert result["no_gpu"].startswith("the cluster has 0 GPUs, too few for 1 worker with one each")
     local = write_patches(load_graph(source), tmp_path / "local", size=size, shard=shard, eps=eps)
-    assert list(local.files) == found["files"]
+    assert list(local.files) == result["files"]
     for name in local.files:
         assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "local" / name).read_bytes()

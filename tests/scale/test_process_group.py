@@ -1,4 +1,4 @@
-"""A team of processes makes the steps that one process makes; a member that is killed does not end the run."""
+"""A process group makes the steps that one process makes; a worker that is killed does not end the run."""
 
 import json
 import subprocess
@@ -14,12 +14,14 @@ from torch import nn
 
 from gpatcher.datasets.synthetic import csbm
 from gpatcher.errors import InputError
-from gpatcher.estimator.classifier import GPatcherClassifier, table_parameters
+from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.graph.split import Split
+from gpatcher.model.gpatcher import ModelConfig
 from gpatcher.model.inputs import FeatureTable
+from gpatcher.patches import PPR
 from gpatcher.patches.store import write_patches
 from gpatcher.scale.executors import RayEngine
-from gpatcher.scale.process_group import Team
+from gpatcher.scale.process_group import ProcessGroup
 from gpatcher.training.loop import TrainConfig, fit, train
 
 N, D, C = 53, 4, 3  # batches, shares and validation nodes all come out uneven
@@ -42,84 +44,84 @@ def data():
     return FeatureTable(x), y, Split(np.arange(33), np.arange(33, 44), np.arange(44, N))
 
 
-def member(rank, folder, config, size):
+def worker(rank, folder, config, size):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=size)
     x, y, split = data()
-    train(Linear(), x, y, split, config, checkpoint=Path(folder) / "kept", team=Team(together=True))
+    train(Linear(), x, y, split, config, checkpoint=Path(folder) / "kept", group=ProcessGroup(together=True))
     dist.destroy_process_group()
 
 
 # 33 training nodes: 16 + 16 + 1, of which the last cannot be shared; 32 + 1; all at once
 @pytest.mark.parametrize(("batch_size", "class_weights"), [(16, False), (16, True), (None, False)])
-def test_a_team_makes_the_steps_of_one_process(tmp_path, batch_size, class_weights):
+def test_a_group_makes_the_steps_of_one_process(tmp_path, batch_size, class_weights):
     config = TrainConfig(epochs=15, batch_size=batch_size, class_weights=class_weights, lr=0.05)
-    mp.spawn(member, (str(tmp_path), config, 2), nprocs=2)
+    mp.spawn(worker, (str(tmp_path), config, 2), nprocs=2)
     x, y, split = data()
     alone, together = Linear(), Linear()
     expected = fit(alone, x, y, split, config)
-    found = fit(together, x, y, split, config, checkpoint=tmp_path / "kept")  # finished: nothing is trained again
+    result = fit(together, x, y, split, config, checkpoint=tmp_path / "kept")  # finished: nothing is trained again
     for name in ("train_loss", "val_loss", "val_accuracy"):
-        curves = [[figures[name] for figures in result.history] for result in (found, expected)]
+        curves = [[figures[name] for figures in one.history] for one in (result, expected)]
         np.testing.assert_allclose(*curves, atol=1e-5)
     np.testing.assert_allclose(together.weight.detach(), alone.weight.detach(), atol=1e-5)
-    assert found.test_accuracy == expected.test_accuracy
+    assert result.test_accuracy == expected.test_accuracy
 
 
 def test_shares_are_ranges_that_cover_the_batch():
-    team = Team()
+    group = ProcessGroup()
     nodes = torch.tensor([9, 2, 7, 4, 0])
-    assert team.share(nodes) is nodes
-    team.size = 2
+    assert group.share(nodes) is nodes
+    group.size = 2
     shares = []
-    for team.rank in range(2):
-        shares.append(team.share(nodes).tolist())
+    for group.rank in range(2):
+        shares.append(group.share(nodes).tolist())
     assert shares == [[0, 2, 4], [7, 9]]
-    assert team.share(nodes[:1]).tolist() == [9]  # too few to share: every member takes all
+    assert group.share(nodes[:1]).tolist() == [9]  # too few to share: every process takes all
 
 
-def test_members_that_read_different_checkpoints_are_stopped():
-    class Torn(Team):
+def test_processes_that_read_different_checkpoints_are_stopped():
+    class Divided(ProcessGroup):
         def agree(self, number):
             return False
 
     x, y, split = data()
-    with pytest.raises(InputError, match="file system that all nodes share"):
-        train(Linear(), x, y, split, TrainConfig(epochs=1), team=Torn())
+    with pytest.raises(InputError, match="file system that all machines share"):
+        train(Linear(), x, y, split, TrainConfig(epochs=1), group=Divided())
 
 
 def test_a_killed_training_worker_on_a_cluster(loopback_only, tmp_path):
     command = [*loopback_only, sys.executable, str(Path(__file__).with_name("ray_training.py")), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert len(found["killed"]) == 1
-    epochs = [epoch for epoch, _ in found["told"]]
+    output = json.loads(done.stdout.splitlines()[-1])
+    assert len(output["killed"]) == 1
+    epochs = [epoch for epoch, _ in output["losses"]]
     again = next(i for i in range(1, len(epochs)) if epochs[i] <= epochs[i - 1])
     assert epochs[again] == 21  # from the checkpoint of epoch 20
     assert epochs[again:] == list(range(21, 41))
     # the epochs made twice gave the same loss to the last bit, and all gave that of one process
-    before, after = dict(found["told"][:again]), dict(found["told"][again:])
+    before, after = dict(output["losses"][:again]), dict(output["losses"][again:])
     assert {e: before[e] for e in before if e in after} == {e: after[e] for e in after if e in before}
     curve = [(before | after)[epoch] for epoch in range(1, 41)]
-    np.testing.assert_allclose(curve, found["alone"], atol=1e-3)
-    assert found["gap"] < 1e-2
-    assert found["record"]["epochs"] == 40
-    assert found["record"]["batch_size"] == 64
+    np.testing.assert_allclose(curve, output["alone"], atol=1e-3)
+    assert output["gap"] < 1e-2
+    assert output["record"]["epochs"] == 40
+    assert output["record"]["batch_size"] == 64
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        "evaluation.json",
         "model.json",
         "model.safetensors",
         "records.jsonl",
-        "report.html",
     ]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
 def test_the_gpus_of_a_cluster_train_by_nccl(tmp_path):
     graph = csbm(phi=0.5, n=300, features=12, seed=1)
-    table = write_patches(graph, tmp_path / "patches", size=4)
-    options = {"epochs": 20, "dropout": 0.0, "input_dropout": 0.0, "skip": True, **table_parameters(table)}
-    alone = GPatcherClassifier(**options).fit(graph, patches=table)
-    model = GPatcherClassifier(**options, device="cuda")
-    model.fit(graph, patches=table, checkpoint=tmp_path / "checkpoint.safetensors", engine=RayEngine())
+    table = write_patches(graph, tmp_path / "patches", PPR(size=4))
+    parts = {"model": ModelConfig(dropout=0.0, input_dropout=0.0, skip=True), "train": TrainConfig(epochs=20)}
+    alone = GPatcherClassifier(patches=table.extractor, **parts).fit(graph, patch_table=table)
+    model = GPatcherClassifier(patches=table.extractor, **parts, device="cuda")
+    model.fit(graph, patch_table=table, checkpoint=tmp_path / "checkpoint.safetensors", engine=RayEngine())
     np.testing.assert_allclose(model.predict_proba(), alone.predict_proba(), atol=1e-2)

@@ -1,4 +1,4 @@
-"""Random tables, good and broken: either a graph in which every row is accounted for, or a clean refusal."""
+"""Random tables, valid and broken: either a graph in which every row is counted, or an InputError."""
 
 import csv
 import io
@@ -44,11 +44,13 @@ def quoted(cell: str) -> str:
 @st.composite
 def files(draw):
     """Two files as bytes, their suffix, and options."""
-    key = draw(st.sampled_from(IDS))
+    id_values = draw(st.sampled_from(IDS))
     rows = draw(st.integers(0, 8))
     unique = draw(st.sampled_from([True, True, False]))
     ids = draw(
-        st.lists(key, min_size=rows, max_size=rows, unique=unique) if rows < 6 else st.just(list("abcdefgh")[:rows])
+        st.lists(id_values, min_size=rows, max_size=rows, unique=unique)
+        if rows < 6
+        else st.just(list("abcdefgh")[:rows])
     )
     kinds = draw(st.lists(st.sampled_from(list(CELLS)), max_size=3))
     columns = {"id": ids}
@@ -59,13 +61,13 @@ def files(draw):
     for j, kind in enumerate(kinds):
         cell = st.one_of(CELLS[kind], CELLS[kind], CELLS["empty"], CELLS["word"])
         columns[f"c{j}"] = draw(st.lists(cell, min_size=rows, max_size=rows))
-    end = st.sampled_from(ids) if ids and draw(st.sampled_from([True, True, False])) else key
-    pairs = draw(st.lists(st.tuples(end, end), max_size=10))
-    ends = {"source": [a for a, _ in pairs], "target": [b for _, b in pairs]}
-    mark = draw(st.sampled_from([",", ",", ";", "\t", "|"]))
-    texts = [as_text(table, mark) for table in (columns, ends)]
-    which = draw(st.integers(0, 1))
-    texts[which] = draw(damage(texts[which]))
+    endpoint = st.sampled_from(ids) if ids and draw(st.sampled_from([True, True, False])) else id_values
+    pairs = draw(st.lists(st.tuples(endpoint, endpoint), max_size=10))
+    edges = {"source": [a for a, _ in pairs], "target": [b for _, b in pairs]}
+    delimiter = draw(st.sampled_from([",", ",", ";", "\t", "|"]))
+    texts = [as_text(table, delimiter) for table in (columns, edges)]
+    broken = draw(st.integers(0, 1))
+    texts[broken] = draw(damage(texts[broken]))
     options = {
         "on_unknown_id": draw(st.sampled_from(["error", "drop", "add"])),
         "on_duplicate_id": draw(st.sampled_from(["error", "first"])),
@@ -77,13 +79,13 @@ def files(draw):
     return texts, options, draw(st.booleans())
 
 
-def as_text(columns: dict[str, list[str]], mark: str) -> bytes:
+def as_text(columns: dict[str, list[str]], delimiter: str) -> bytes:
     lines = [list(columns), *zip(*columns.values(), strict=True)]
-    return "".join(mark.join(map(quoted, line)) + "\n" for line in lines).encode()
+    return "".join(delimiter.join(map(quoted, line)) + "\n" for line in lines).encode()
 
 
 def damage(text: bytes):
-    """Mostly the text as it is, else broken in one of the ways that files are broken."""
+    """Mostly the text as it is, else broken in one of the ways in which files break."""
     lines = text.splitlines(keepends=True)
     broken = [
         b"",
@@ -120,44 +122,45 @@ def check(texts, options, parquet):
                     pa.parquet.write_table(table, path)
             paths.append(path)
         try:
-            found = load_tables(*paths, **options)
+            tables = load_tables(*paths, **options)
         except InputError:
-            return "refused"
-        account(found, paths)
-        if found.encoder is not None:
-            x = found.graph.x
+            return "rejected"
+        check_counts(tables, paths)
+        if tables.encoder is not None:
+            x = tables.graph.x
             values = x.data if sp.issparse(x) else x
-            assert x.shape == (found.graph.n, found.encoder.width)
+            assert x.shape == (tables.graph.n, tables.encoder.width)
             assert values.dtype == np.float32
             assert np.isfinite(values).all()
-            again = load_tables(*paths, **options, encoder=found.encoder).graph.x
+            again = load_tables(*paths, **options, encoder=tables.encoder).graph.x
             assert (abs(again - x) if sp.issparse(x) else np.abs(again - x)).max() == 0
         try:
-            found.with_split()
+            tables.with_split()
         except InputError:
             return "read"
         return "read and split"
 
 
-def account(found, paths):
-    """Every row of the files is a node, an edge, or counted as left out."""
+def check_counts(tables, paths):
+    """Every row of the files is a node, an edge, or counted as dropped."""
     rows = [count_rows(path) for path in paths]
-    counts, graph = found.counts, found.graph
+    counts, graph = tables.counts, tables.graph
     assert counts.node_rows == rows[0]
     assert counts.edge_rows == rows[1]
-    assert graph.n == counts.node_rows - counts.doubled - counts.nameless + counts.added
-    assert graph.stored_edges == counts.edge_rows - counts.endless - counts.unknown - counts.repeated
+    assert graph.n == counts.node_rows - counts.missing_ids - counts.duplicate_ids + counts.added
+    dropped = counts.missing_endpoints + counts.unknown_ids + counts.duplicate_edges
+    assert graph.stored_edges == counts.edge_rows - dropped
     assert len(set(map(str, graph.node_ids.tolist()))) == graph.n
 
 
 def count_rows(path):
-    """The rows by a reader of its own."""
+    """Count the rows with the csv module."""
     if path.suffix == ".parquet":
         return pa.parquet.read_metadata(path).num_rows
     text = path.read_bytes().decode("utf-8-sig")
-    mark = max(",;\t|", key=text.splitlines()[0].count)
-    # a line with nothing in it is no row to either reader
-    return sum(bool(row) for row in csv.reader(io.StringIO(text, newline=""), delimiter=mark)) - 1
+    delimiter = max(",;\t|", key=text.splitlines()[0].count)
+    # both readers skip empty lines
+    return sum(bool(row) for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)) - 1
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
@@ -168,13 +171,13 @@ def test_random_tables(case):
 
 @pytest.mark.slow
 def test_two_thousand_random_tables():
-    ends = Counter()
+    outcomes = Counter()
 
     @settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(files())
     def run(case):
-        ends[check(*case)] += 1
+        outcomes[check(*case)] += 1
 
     run()
-    # the tables are of all kinds, or the test would show little
-    assert min(ends[kind] for kind in ("refused", "read", "read and split")) > 20
+    # the test shows little unless every outcome is common
+    assert min(outcomes[outcome] for outcome in ("rejected", "read", "read and split")) > 20

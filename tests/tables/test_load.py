@@ -1,5 +1,7 @@
 import gzip
 import string
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -13,7 +15,6 @@ from hypothesis import strategies as st
 
 from gpatcher.errors import InputError, InputWarning
 from gpatcher.graph.graph import Graph
-from gpatcher.tables import load as tables_module
 from gpatcher.tables import reader
 from gpatcher.tables.load import load_tables, read_tables
 
@@ -36,7 +37,7 @@ def edge_set(graph: Graph) -> set[tuple]:
     return {(names[v], names[u]) for v in range(graph.n) for u in graph.neighbours(v)}
 
 
-# ------------------------------------------------------------------------------------------ what is read
+# ---------------------------------------------------------------------------------------------- reading
 
 
 def check_small(graph: Graph) -> None:
@@ -51,7 +52,7 @@ def check_small(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".CSV", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".pq"])
-def test_every_kind_of_file(write, tmp_path, suffix):
+def test_every_file_format(write, tmp_path, suffix):
     for name, text in (("nodes", NODES), ("edges", EDGES)):
         if suffix in (".parquet", ".pq"):
             pa.parquet.write_table(pa.csv.read_csv(pa.BufferReader(text.encode())), tmp_path / f"{name}{suffix}")
@@ -62,7 +63,7 @@ def test_every_kind_of_file(write, tmp_path, suffix):
 
 
 @pytest.mark.parametrize("change", [lambda t: "\ufeff" + t, lambda t: t.replace("\n", "\r\n"), lambda t: t.rstrip()])
-def test_what_spreadsheets_write(write, change):
+def test_files_of_spreadsheets(write, change):
     check_small(read_tables(write("nodes.csv", change(NODES)), write("edges.csv", change(EDGES))))
 
 
@@ -95,7 +96,7 @@ def test_names_of_columns(write):
         (["5", "6", "12345678901234567890"], ("5", "6")),
     ],
 )
-def test_ids_that_look_like_numbers_stay_apart(write, ids, edge):
+def test_ids_that_look_like_numbers_stay_distinct(write, ids, edge):
     nodes = write("nodes.csv", "id,label\n" + "".join(f"{i},x\n" for i in ids))
     edges = write("edges.csv", f"source,target\n{edge[0]},{edge[1]}\n")
     assert edge_set(read_tables(nodes, edges, directed=True)) == {edge}
@@ -111,18 +112,29 @@ def test_quoted_line_breaks(write):
     assert graph.x.shape == (100_000, 1)  # one category
 
 
-def test_edges_in_pieces_are_the_same_edges(write, monkeypatch):
+def test_edges_read_in_batches_are_the_same(write, monkeypatch):
     nodes = write("nodes.csv", "id,label\n" + "".join(f"n{i},{'ab'[i % 2]}\n" for i in range(50)))
     text = "".join(f"n{i % 50},n{i * i * 7 % 50},{1 + i % 3}\n" for i in range(400))
     edges = write("edges.csv", "source,target,weight\n" + text)
     with pytest.warns(InputWarning):
         whole = read_tables(nodes, edges, weight="weight")
-    for name, value in {"_WHOLE_BYTES": 0, "_BLOCK_BYTES": 200, "_PIECE_ROWS": 64}.items():
-        monkeypatch.setattr(tables_module, name, value)
-    assert len(list(reader.TableFile.open(edges).pieces(["source", "target"]))) > 3
+    for name, value in {"_WHOLE_BYTES": 0, "_BLOCK_BYTES": 200, "_BATCH_ROWS": 64}.items():
+        monkeypatch.setattr(reader, name, value)
+    assert len(list(reader.TableSource.open(edges).iter_batches(["source", "target"]))) > 3
     with pytest.warns(InputWarning):
-        pieces = read_tables(nodes, edges, weight="weight")
-    assert pieces.content_hash == whole.content_hash
+        batched = read_tables(nodes, edges, weight="weight")
+    assert batched.content_hash == whole.content_hash
+
+
+@pytest.mark.parametrize("max_hashed_ids", [0, 1 << 22])
+def test_integer_ids_by_search_and_by_hash(write, monkeypatch, max_hashed_ids):
+    monkeypatch.setattr("gpatcher.tables.edges._MAX_HASHED_IDS", max_hashed_ids)
+    nodes = write("nodes.csv", "id,label\n-5,x\n2,y\n90,x\n")
+    graph = read_tables(nodes, write("edges.csv", "source,target\n90,-5\n2,90\n"), directed=True)
+    assert edge_set(graph) == {(90, -5), (2, 90)}
+    for row, message in (("91,2", r"line 2 \(91\)"), ("1,2", r"line 2 \(1\)"), (",2", "are missing")):
+        with pytest.raises(InputError, match=message):
+            read_tables(nodes, write("edges.csv", f"source,target\n{row}\n"))
 
 
 def test_directed(write):
@@ -137,8 +149,10 @@ def test_without_a_table_of_nodes(write, rows, ids):
     assert graph.m == 2
     assert graph.x is None
     assert graph.y is None
-    with pytest.raises(InputError, match="columns of the table of nodes"):
+    with pytest.raises(InputError, match="'kind' is a column of the table of nodes"):
         read_tables(None, write("edges.csv", EDGES), label="kind")
+    with pytest.raises(InputError, match="features and splits are columns of the table of nodes"):
+        read_tables(None, write("edges.csv", EDGES), time="day")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +164,7 @@ def test_without_a_table_of_nodes(write, rows, ids):
         ([1.0, float("nan"), None, 0.0], ("0", "1"), [1, -1, -1, 0]),
     ],
 )
-def test_kinds_of_labels(tmp_path, values, classes, y):
+def test_dtypes_of_labels(tmp_path, values, classes, y):
     table = pa.table({"id": [1, 2, 3, 4], "label": values})
     pa.parquet.write_table(table, tmp_path / "nodes.parquet")
     pa.parquet.write_table(pa.table({"source": [1], "target": [2]}), tmp_path / "edges.parquet")
@@ -159,7 +173,7 @@ def test_kinds_of_labels(tmp_path, values, classes, y):
     assert graph.y.tolist() == y
 
 
-def test_categories_and_widths_of_integers(tmp_path):
+def test_dictionaries_and_integer_dtypes(tmp_path):
     ids = pa.array([5, 6], pa.int16())
     table = {"id": ids, "label": pa.array(["u", "v"]).dictionary_encode()}
     pa.parquet.write_table(pa.table(table), tmp_path / "nodes.parquet")
@@ -169,8 +183,8 @@ def test_categories_and_widths_of_integers(tmp_path):
     assert graph.classes == ("u", "v")
 
 
-def test_a_type_that_shows_late_in_the_file(write):
-    # the reader guesses the type from its first block, a megabyte
+def test_a_dtype_that_changes_late_in_the_file(write):
+    # the reader infers the dtype from the first block, a megabyte
     rows = [f"{i},{i % 2},{i}" for i in range(120_000)] + ["end,1,0.5"]
     nodes = write("nodes.csv", "id,label,f\n" + "\n".join(rows) + "\n")
     assert nodes.stat().st_size > 1 << 20
@@ -180,10 +194,10 @@ def test_a_type_that_shows_late_in_the_file(write):
     assert graph.x[-1, 0] == 0.5
 
 
-# ------------------------------------------------------------------------------------------ what is said
+# --------------------------------------------------------------------------------------------- warnings
 
 
-def test_columns_that_are_not_used(write):
+def test_unused_columns(write):
     nodes = write(
         "nodes.csv",
         "Unnamed: 0,id,label,city,born,f,same\n"
@@ -192,14 +206,14 @@ def test_columns_that_are_not_used(write):
     edges = write("edges.csv", "source,target,weight\na,b,2\n")
     with pytest.warns(InputWarning) as caught:
         graph = read_tables(nodes, edges)
-    assert graph.x.shape == (3, 6)  # f, and the date with its place in year and week
+    assert graph.x.shape == (3, 6)  # f, and the date with its time of year and week
     assert graph.weights is None
     messages = sorted(str(warning.message) for warning in caught)
     assert len(messages) == 4
     assert "edges.csv: 1 column is not used: weight; to use the weights, pass weight='weight'" in messages[0]
-    assert "nodes.csv: column 'Unnamed: 0' is not used, being row numbers" in messages[1]
-    assert "1 column is not used, being different in every row: 'city'" in messages[3]
-    assert "1 column is not used, being constant: 'same'" in messages[2]
+    assert "nodes.csv: column 'Unnamed: 0' is not used (row numbers)" in messages[1]
+    assert "1 column is not used (different in every row): 'city'" in messages[3]
+    assert "1 column is not used (constant): 'same'" in messages[2]
 
 
 def test_no_labels(write):
@@ -216,16 +230,16 @@ def test_no_features(write):
     assert read_tables(write("nodes.csv", NODES), write("edges.csv", EDGES), features=[]).x is None
 
 
-@pytest.mark.parametrize(("labels", "odd"), [("x,NA", "'NA'"), ("-1,1", "-1")])
-def test_labels_that_look_unknown(write, labels, odd):
+@pytest.mark.parametrize(("labels", "suspicious"), [("x,NA", "'NA'"), ("-1,1", "-1")])
+def test_labels_that_look_missing(write, labels, suspicious):
     first, second = labels.split(",")
     nodes = write("nodes.csv", f"id,label\na,{first}\nb,{second}\n")
-    with pytest.warns(InputWarning, match=f"column 'label', {odd} is taken for a class"):
+    with pytest.warns(InputWarning, match=f"column 'label', {suspicious} is read as a class"):
         graph = read_tables(nodes, write("edges.csv", "source,target\na,b\n"))
     assert graph.num_classes == 2
 
 
-def test_directions_of_different_weight(write):
+def test_two_directions_of_different_weight(write):
     edges = write("edges.csv", "source,target,w\na,b,1\nb,a,3\na,c,2\nc,a,2\nb,c,5\nc,c,1\n")
     with pytest.warns(InputWarning) as caught:
         graph = read_tables(None, edges, weight="w")
@@ -233,17 +247,17 @@ def test_directions_of_different_weight(write):
     assert graph.adjacency().toarray().tolist() == [[0, 3, 2], [3, 0, 5], [2, 5, 1]]
 
 
-def test_the_two_directions_of_one_edge_are_no_news(write):
+def test_two_directions_of_equal_weight(write):
     graph = read_tables(None, write("edges.csv", "source,target,w\na,b,1\nb,a,1\nb,c,4\n"), weight="w")
     assert graph.adjacency().toarray().tolist() == [[0, 1, 0], [1, 0, 4], [0, 4, 0]]
 
 
-def test_repeated_edges_are_counted(write):
+def test_duplicate_edges_are_counted(write):
     with pytest.warns(InputWarning, match="1 of 3 edges repeat another one"):
         assert read_tables(None, write("edges.csv", EDGES + "a,b\n")).m == 2
 
 
-# ------------------------------------------------------------------------------------------ what is refused
+# ----------------------------------------------------------------------------------------------- errors
 
 
 @pytest.mark.parametrize(
@@ -259,7 +273,7 @@ def test_repeated_edges_are_counted(write):
         ("id,label\na,x\nb\n", r"nodes.csv cannot be read: .*#3.*Expected 2 columns, got 1"),
         (
             "id,label\na,x\nb,y\na,x\nc,x\na,y\n",
-            r"1 id .*appears more .* first 'a' on line 2, line 4, line 6;",
+            r"1 id .*appears more .* first 'a' \(line 2, line 4, line 6\);",
         ),
         ("id,label\na,x\n,y\nb,x\n,y\n", r"2 of 4 values in column 'id' are missing, the first on line 3;"),
         ("id,label\n1,x\n,y\n", r"1 of 2 values in column 'id' are missing, the first on line 3;"),
@@ -270,8 +284,8 @@ def test_repeated_edges_are_counted(write):
         ("id,label\na,x\n".encode("utf-16"), r"cannot be read as text in UTF-8"),
         (
             "id,label\n1,x\n2,y\n",
-            r"ids differ in type: column 'id' is int64 in .*nodes.csv, column 'source' is text in .*edges.csv; "
-            r"2 of 'source' are no integers, the first 'a' on line 2",
+            r"ids differ in dtype: column 'id' is int64 in .*nodes.csv, column 'source' is text in .*edges.csv; "
+            r"2 of 'source' are not integers, the first 'a' \(line 2\)",
         ),
     ],
 )
@@ -303,7 +317,7 @@ def test_bad_edges(write, text, message):
         ((1, -2), r"1 of 2 values in column 'w' .*not positive.*line 3 \(-2\)"),
         ((0, 1), r"line 2 \(0\)"),
         (("", 1), "missing, .* line 2;"),
-        (("x", 1), r"1 of 2 values in column 'w' are no numbers, the first on line 2 \('x'\)"),
+        (("x", 1), r"1 of 2 values in column 'w' are not numbers, the first on line 2 \('x'\)"),
     ],
 )
 def test_bad_weights(write, weights, message):
@@ -329,9 +343,9 @@ def test_bad_files(write, tmp_path):
     edges = write("edges.csv", EDGES)
     with pytest.raises(InputError, match="both column 'source'"):
         read_tables(None, edges, target="source")
-    with pytest.raises(InputError, match=r"none.csv: there is no such file"):
+    with pytest.raises(InputError, match=r"none.csv: no such file"):
         read_tables(tmp_path / "none.csv", edges)
-    with pytest.raises(InputError, match=r"nodes.xlsx: unknown kind of file; .*\.csv, \.tsv, .*\.parquet, \.pq"):
+    with pytest.raises(InputError, match=r"nodes.xlsx: unknown file format; .*\.csv, \.tsv, .*\.parquet, \.pq"):
         read_tables(write("nodes.xlsx", ""), edges)
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(InputError, match="is a folder without Parquet files"):
@@ -346,31 +360,31 @@ def test_bad_files(write, tmp_path):
     ("ids", "message"),
     [
         (["1", "2"], "column 'id' is text in .*nodes.pq, column 'source' is int64 in .*edges.pq"),
-        ([1.0, 2.5], "1 of 2 values in column 'id' are floating-point numbers .* on row 1 .2.5."),
+        ([1.0, 2.5], "1 of 2 values in column 'id' are floating-point numbers .* in row 1 .2.5."),
     ],
 )
-def test_types_of_parquet_are_taken_as_they_are(tmp_path, ids, message):
+def test_dtypes_of_parquet_are_not_converted(tmp_path, ids, message):
     pa.parquet.write_table(pa.table({"id": ids, "label": [0, 1]}), tmp_path / "nodes.pq")
     pa.parquet.write_table(pa.table({"source": [1], "target": [2]}), tmp_path / "edges.pq")
     with pytest.raises(InputError, match=message):
         read_tables(tmp_path / "nodes.pq", tmp_path / "edges.pq")
 
 
-def test_rows_of_parquet_count_from_zero(tmp_path):
+def test_rows_of_parquet_are_counted_from_zero(tmp_path):
     pa.parquet.write_table(pa.table({"source": ["a", "b"], "target": ["b", None]}), tmp_path / "edges.parquet")
-    with pytest.raises(InputError, match="column 'target' are missing, the first on row 1;"):
+    with pytest.raises(InputError, match="column 'target' are missing, the first in row 1;"):
         read_tables(None, tmp_path / "edges.parquet")
 
 
-# ------------------------------------------------------------------------------------------ what is chosen
+# ---------------------------------------------------------------------------------------------- options
 
 
-@pytest.mark.parametrize("mark", [";", "\t", "|"])
-def test_the_delimiter_is_found(write, mark):
-    nodes, edges = (write(f"{n}.csv", t.replace(",", mark)) for n, t in (("nodes", NODES), ("edges", EDGES)))
-    with pytest.warns(InputWarning, match="the columns are separated by (semicolons|tabs|bars)"):
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_the_delimiter_is_detected(write, delimiter):
+    nodes, edges = (write(f"{n}.csv", t.replace(",", delimiter)) for n, t in (("nodes", NODES), ("edges", EDGES)))
+    with pytest.warns(InputWarning, match="the columns are separated by (semicolons|tabs|pipes)"):
         check_small(read_tables(nodes, edges))
-    check_small(read_tables(nodes, edges, delimiter=mark))
+    check_small(read_tables(nodes, edges, delimiter=delimiter))
     with pytest.raises(InputError, match=r"no column 'source'; its columns are separated by .*--delimiter"):
         read_tables(nodes, edges, delimiter="#")
 
@@ -383,7 +397,7 @@ def test_a_folder_of_parquet_files(tmp_path):
         pa.parquet.write_table(table.slice(1), tmp_path / name / "part-1.parquet")
     check_small(read_tables(tmp_path / "nodes", tmp_path / "edges"))
     pa.parquet.write_table(pa.table({"source": ["a"], "target": ["z"]}), tmp_path / "edges" / "part-2.parquet")
-    with pytest.raises(InputError, match=r"'target' are not in .*nodes, the first on row 0 of part-2.parquet \('z'\)"):
+    with pytest.raises(InputError, match=r"'target' are not in .*nodes, the first in row 0 of part-2.parquet \('z'\)"):
         read_tables(tmp_path / "nodes", tmp_path / "edges")
     pa.parquet.write_table(pa.table({"source": ["a"], "to": ["b"]}), tmp_path / "edges" / "part-2.parquet")
     with pytest.raises(InputError, match=r"part-2.parquet and part-0.parquet differ in their columns: target, to"):
@@ -397,42 +411,42 @@ def test_tables_in_memory():
     for convert in (lambda table: table, lambda table: pd.DataFrame(table.to_pydict())):
         graph = read_tables(convert(nodes), convert(edges), name="edges")
         check_small(graph)
-    with pytest.raises(InputError, match="nodes must be a path, a pyarrow table or a pandas frame, got list"):
+    with pytest.raises(InputError, match="nodes must be a path, a pyarrow Table or a pandas DataFrame, got list"):
         read_tables([1, 2], edges)
-    with pytest.raises(InputError, match=r"edges: .* 'source' are not in nodes, the first on row 0"):
+    with pytest.raises(InputError, match=r"edges: .* 'source' are not in nodes, the first in row 0"):
         read_tables(nodes, pa.table({"source": ["z"], "target": ["a"]}))
 
 
 def test_edges_to_unknown_ids(write):
     nodes, edges = write("nodes.csv", NODES), write("edges.csv", "source,target\na,b\na,z\ny,b\nz,y\n")
-    with pytest.warns(InputWarning, match=r"edges.csv: 3 of 4 edges name an id that is not among the nodes"):
-        found = load_tables(nodes, edges, on_unknown_id="drop", directed=True)
-    assert edge_set(found.graph) == {("a", "b")}
-    assert found.counts.unknown == 3
+    with pytest.warns(InputWarning, match=r"edges.csv: 3 of 4 edges have an id that is not a node"):
+        tables = load_tables(nodes, edges, on_unknown_id="drop", directed=True)
+    assert edge_set(tables.graph) == {("a", "b")}
+    assert tables.counts.unknown_ids == 3
     with pytest.warns(InputWarning, match=r"edges.csv: 2 ids are not in .*nodes.csv and added as nodes: 'y', 'z'"):
-        found = load_tables(nodes, edges, on_unknown_id="add", directed=True)
-    assert edge_set(found.graph) == {("a", "b"), ("a", "z"), ("y", "b"), ("z", "y")}
-    assert found.counts.added == 2
-    assert found.graph.y.tolist() == [1, -1, 0, -1, -1]
-    names = found.encoder.names()
-    assert found.graph.x[:, names.index("age: missing")].tolist() == [0, 0, 0, 1, 1]
+        tables = load_tables(nodes, edges, on_unknown_id="add", directed=True)
+    assert edge_set(tables.graph) == {("a", "b"), ("a", "z"), ("y", "b"), ("z", "y")}
+    assert tables.counts.added == 2
+    assert tables.graph.y.tolist() == [1, -1, 0, -1, -1]
+    names = tables.encoder.names()
+    assert tables.graph.x[:, names.index("age: missing")].tolist() == [0, 0, 0, 1, 1]
 
 
-def test_doubled_and_missing_ids(write):
+def test_duplicate_and_missing_ids(write):
     nodes = write("nodes.csv", "id,label,f\na,x,1\nb,y,2\na,z,3\n,y,4\nc,x,5\nd,y,oops\n")
     edges = write("edges.csv", "source,target\na,b\n,b\nc,\nc,b\n")
     options = {"on_duplicate_id": "first", "on_missing_id": "drop", "directed": True}
     with pytest.warns(InputWarning) as caught:
-        found = load_tables(nodes, edges, columns={"f": "ignore"}, **options)
+        tables = load_tables(nodes, edges, columns={"f": "ignore"}, **options)
     messages = " ".join(str(warning.message) for warning in caught)
     assert "nodes.csv: 1 of 6 rows have no id in column 'id' and are not used" in messages
     assert "1 row repeats an id of column 'id'" in messages
-    assert "edges.csv: 2 of 4 edges lack an end" in messages
-    assert found.graph.node_ids.tolist() == ["a", "b", "c", "d"]
-    assert [found.graph.classes[c] for c in found.graph.y] == ["x", "y", "x", "y"]
-    assert edge_set(found.graph) == {("a", "b"), ("c", "b")}
-    # lines are those of the file, whatever was left out
-    message = r"column 'f' are no numbers, the first on line 7 \('oops'\)"
+    assert "edges.csv: 2 of 4 edges lack an endpoint" in messages
+    assert tables.graph.node_ids.tolist() == ["a", "b", "c", "d"]
+    assert [tables.graph.classes[c] for c in tables.graph.y] == ["x", "y", "x", "y"]
+    assert edge_set(tables.graph) == {("a", "b"), ("c", "b")}
+    # lines are those of the file, rows that were dropped included
+    message = r"column 'f' are not numbers, the first on line 7 \('oops'\)"
     with pytest.warns(InputWarning), pytest.raises(InputError, match=message):
         load_tables(nodes, edges, columns={"f": "number"}, **options)
 
@@ -445,6 +459,8 @@ def test_doubled_and_missing_ids(write):
         ({"time": "t", "split_column": "s"}, "split_column and time are different ways to split"),
         ({"columns": {"ages": "number"}}, "no column 'ages'; did you mean columns='age'"),
         ({"group": "team"}, "no column 'team'"),
+        ({"lable": "kind"}, "unknown option 'lable'; did you mean label"),
+        ({"zzz": 1}, "unknown option 'zzz'; the options are id, label, source"),
     ],
 )
 def test_bad_options(write, options, message):
@@ -458,13 +474,13 @@ def people(labels, **columns):
     return nodes, pa.table({"source": ids[:-1], "target": ids[1:]})
 
 
-def test_a_split_is_made_where_there_is_none():
-    found = load_tables(*people(["x", "y"] * 10 + [None] * 5))
-    assert not found.graph.splits
-    [split] = found.with_split(seed=3).graph.splits
+def test_a_split_is_drawn_where_there_is_none():
+    tables = load_tables(*people(["x", "y"] * 10 + [None] * 5))
+    assert not tables.graph.splits
+    [split] = tables.with_split(seed=3).graph.splits
     assert split.sizes == (12, 4, 4)
-    assert split.hash == found.with_split(seed=3).graph.splits[0].hash
-    message = "no node has a label: column 'label' of the nodes is not there or empty"
+    assert split.hash == tables.with_split(seed=3).graph.splits[0].hash
+    message = "no node has a label: column 'label' of the nodes is missing or empty"
     with pytest.warns(InputWarning), pytest.raises(InputError, match=message):
         load_tables(*people([None] * 4)).with_split()
 
@@ -474,37 +490,37 @@ def test_splits_by_columns():
     parts = ["Train"] * 10 + ["valid"] * 4 + ["test"] * 4 + [None] * 2
     [split] = load_tables(*people(labels, part=parts), split_column="part").with_split().graph.splits
     assert split.sizes == (10, 4, 4)
-    found = load_tables(*people(labels, day=np.arange(20)), time="day")
-    assert found.encoder is None  # what the nodes are split by is no feature
-    assert found.with_split().graph.splits[0].test.tolist() == [16, 17, 18, 19]
+    tables = load_tables(*people(labels, day=np.arange(20)), time="day")
+    assert tables.encoder is None  # a column that defines the split is not a feature
+    assert tables.with_split().graph.splits[0].test.tolist() == [16, 17, 18, 19]
     team = [f"t{i // 2}" for i in range(20)]
     [split] = load_tables(*people(labels, team=team), group="team").with_split().graph.splits
     assert not set(split.train // 2) & set(split.test // 2)
     assert len(load_tables(*people(labels), folds=4).with_split().graph.splits) == 4
-    with pytest.raises(InputError, match=r"column 'part' name no part, the first on row 1 \('exam'\)"):
+    with pytest.raises(InputError, match=r"column 'part' name no part, the first in row 1 \('exam'\)"):
         load_tables(*people(["x", "y"], part=["train", "exam"]), split_column="part")
 
 
 @pytest.mark.parametrize("choice", ["error", "keep", "unlabel"])
 def test_a_class_with_one_example(choice):
-    found = load_tables(*people(["x", "y"] * 5 + ["z"]), on_rare_class=choice)
+    tables = load_tables(*people(["x", "y"] * 5 + ["z"]), on_rare_class=choice)
     if choice == "error":
-        with pytest.raises(InputError, match=r"1 class of one labelled node: 'z', the first at id 'n10'"):
-            found.with_split()
+        with pytest.raises(InputError, match=r"1 class has one labelled node: 'z', the first at id 'n10'"):
+            tables.with_split()
         return
     with pytest.warns(InputWarning, match="'z'"):
-        graph = found.with_split().graph
+        graph = tables.with_split().graph
     assert graph.classes == (("x", "y", "z") if choice == "keep" else ("x", "y"))
     assert graph.y[10] == (2 if choice == "keep" else -1)
 
 
-# ------------------------------------------------------------------------------------------ nothing is lost
+# ------------------------------------------------------------------------------------------- round trip
 
 WORDS = st.text(string.ascii_letters + " ,;\"'é", min_size=1, max_size=6).map(lambda word: f"k{word}")
 
 
 @st.composite
-def tables(draw):
+def contents(draw):
     ids = draw(
         st.lists(draw(st.sampled_from([WORDS, st.integers(-(2**63), 2**63 - 1)])), min_size=1, max_size=12, unique=True)
     )
@@ -517,8 +533,8 @@ def tables(draw):
 
 @pytest.mark.filterwarnings("ignore::gpatcher.errors.InputWarning")  # self-loops and graphs without labels
 @settings(max_examples=60, deadline=None)
-@given(tables(), st.booleans(), st.sampled_from([".csv", ".parquet"]))
-def test_nothing_is_lost(content, directed, suffix):
+@given(contents(), st.booleans(), st.sampled_from([".csv", ".parquet"]))
+def test_tables_are_read_back_whole(content, directed, suffix):
     ids, pairs, labels, features = content
     nodes = pa.table({"id": ids, "label": pa.array(labels, pa.string()), "f": features})
     edges = pa.table({"source": [a for a, _ in pairs], "target": [b for _, b in pairs]})
@@ -535,6 +551,14 @@ def test_nothing_is_lost(content, directed, suffix):
     assert [graph.classes[c] if c >= 0 else None for c in graph.y] == labels
     assert graph.x[:, 0].tolist() == features
     assert set(alone.node_ids.tolist()) == {end for pair in pairs for end in pair}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_reading_needs_no_other_import(tmp_path, suffix):
+    edges, path = pa.table({"source": ["a"], "target": ["b"]}), tmp_path / f"edges{suffix}"
+    (pa.csv.write_csv if suffix == ".csv" else pa.parquet.write_table)(edges, path)
+    code = f"from gpatcher import read_tables; assert read_tables(None, {str(path)!r}).n == 2"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_million_rows(tmp_path):

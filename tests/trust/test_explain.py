@@ -1,6 +1,7 @@
-"""Explanations: the contributions add up, by themselves and against an oracle; distances and edges are the graph's."""
+"""Explanations: contributions sum to the logit difference and match an oracle; hops and edges are the graph's."""
 
 import json
+from dataclasses import replace
 
 import networkx as nx
 import numpy as np
@@ -12,9 +13,11 @@ from gpatcher.errors import InputError
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
-from gpatcher.trust.explain import TOLERANCE, find_node, hops
+from gpatcher.model.gpatcher import split_views
+from gpatcher.report.explanation import member_rows
+from gpatcher.trust.explain import TOLERANCE, _quadrature, find_node, hops
 
-QUICK = {"patch_size": 6, "hidden": 8, "mixer_hidden": 4, "epochs": 8, "filters": 4}
+TWO = ({"name": "ppr", "size": 6}, {"name": "heterophily-aware", "size": 4, "K": 4})  # two patch sources
 
 
 @pytest.fixture(autouse=True)
@@ -27,147 +30,258 @@ def graph():
     return csbm(phi=-0.5, n=80, features=6)
 
 
-def fitted(graph, extractor="ppr", **options):
-    return GPatcherClassifier(extractor=extractor, **{**QUICK, **options}).fit(graph)
+def fitted(graph, patches="ppr", *, train=None, **model):
+    """A small trained classifier; ``patches`` is the name of an extractor or the settings of several sources."""
+    patches = {"name": patches, "size": 6, "K": 4} if isinstance(patches, str) else list(patches)
+    settings = {
+        "patches": patches,
+        "model": {"hidden": 8, "mixer_hidden": 4, **model},
+        "train": {"epochs": 8, **(train or {})},
+    }
+    return GPatcherClassifier.from_settings(settings).fit(graph)
 
 
-def own_logits(model, h, index, score):
-    """The model on members of our choosing, by its own layers."""
-    places = torch.arange(h.shape[0])[None]
-    return model.classify(h, places, score[None], (index[None] >= 0).float())[0]
+def logits_of(model, h, index, score):
+    """The logits of one patch whose members are encoded as ``h``, by the layers of the model."""
+    views = split_views(
+        torch.arange(h.shape[0])[None], score[None], (index[None] >= 0).float(), [s.size for s in model.sources]
+    )
+    return model.classify(h, views)[0]
 
 
-PATHS = [("ego",), ("mean",), ("mixer",), ("ego", "mean"), ("ego", "mean", "mixer")]
+def patch_of(model, node):
+    """Index and score of the patches of a node, the sources side by side."""
+    with torch.no_grad():
+        patches = [source(torch.tensor([node])) for source in model.sources]
+    return (torch.cat(tensors, 1)[0] for tensors in zip(*patches, strict=True))
 
 
-@pytest.mark.parametrize("extractor", ["ppr", "heterophily-aware", "polynomial", "heat"])
-@pytest.mark.parametrize("paths", PATHS, ids="+".join)
-@pytest.mark.parametrize("head_layers", [1, 2])
-def test_contributions_add_up_to_the_difference_of_the_logits(graph, extractor, paths, head_layers):
-    model = fitted(graph, extractor, paths=paths, head_layers=head_layers)
-    logits = model.decision_function()
-    for found in model.explain_nodes(range(0, 80, 8)):
-        two = np.sort(logits[found.node])[::-1][:2]
-        assert found.margin == pytest.approx(two[0] - two[1], abs=1e-5)
-        total = sum(m.contribution for m in found.members)
-        assert found.start + total + found.remainder == pytest.approx(found.margin, abs=1e-5)
-        assert abs(found.remainder) <= TOLERANCE * max(1.0, abs(found.margin - found.start)) + 1e-5
+READOUTS = [("ego",), ("mean",), ("mixer",), ("ego", "mean"), ("ego", "mean", "mixer")]
 
 
 @pytest.mark.parametrize(
-    "options", [{"skip": False}, {"mixer_hidden": None}, {"layers": 3, "mean_ego": True}, {"paths": ("mixer",)}]
+    "patches",
+    ["ppr", "heterophily-aware", "polynomial", "heat", TWO],
+    ids=["ppr", "heterophily-aware", "polynomial", "heat", "two sources"],
 )
-def test_the_remainder_is_small_after_real_training(graph, options):
-    model = fitted(graph, epochs=120, dropout=0.0, input_dropout=0.0, lr=0.05, **options)
-    found = model.explain_nodes(range(80))
-    assert max(abs(f.margin - f.start) for f in found) > 1
-    for one in found:
-        assert abs(one.remainder) <= TOLERANCE * max(1.0, abs(one.margin - one.start)) + 1e-4
+@pytest.mark.parametrize("readout", READOUTS, ids="+".join)
+@pytest.mark.parametrize("head_layers", [1, 2])
+def test_contributions_sum_to_the_logit_difference(graph, patches, readout, head_layers):
+    model = fitted(graph, patches, readout=readout, head_layers=head_layers)
+    logits = model.decision_function()
+    for explanation in model.explain_nodes(range(0, 80, 8)):
+        two = np.sort(logits[explanation.node])[::-1][:2]
+        assert explanation.margin == pytest.approx(two[0] - two[1], abs=1e-5)
+        total = sum(m.contribution for m in explanation.members)
+        assert explanation.start + total + explanation.remainder == pytest.approx(explanation.margin, abs=1e-5)
+        difference = abs(explanation.margin - explanation.start)
+        assert abs(explanation.remainder) <= TOLERANCE * max(1.0, difference) + 1e-5
 
 
-def test_a_linear_model_by_hand(graph):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"skip": False},
+        {"mixer_hidden": None},
+        {"layers": 3, "mean_ego": True},
+        {"readout": ("mixer",)},
+        {"patches": TWO},
+    ],
+    ids=["plain", "wide mixer", "deep mixer", "mixer alone", "two sources"],
+)
+def test_the_remainder_is_small_after_long_training(graph, options):
+    model = fitted(graph, train={"epochs": 120, "lr": 0.05}, dropout=0.0, input_dropout=0.0, **options)
+    explanations = model.explain_nodes(range(80))
+    assert max(abs(e.margin - e.start) for e in explanations) > 1
+    for e in explanations:
+        assert abs(e.remainder) <= TOLERANCE * max(1.0, abs(e.margin - e.start)) + 1e-4
+
+
+@pytest.mark.parametrize("patches", ["ppr", TWO], ids=["one source", "two sources"])
+def test_a_linear_model_by_hand(graph, patches):
     """With ego and mean into a linear classifier, a member adds weight · (h - average) · (w_a - w_b), exactly."""
-    classifier = fitted(graph, paths=("ego", "mean"), epochs=40)
-    model, x = classifier.model_, classifier._prepared.x
+    classifier = fitted(graph, patches, readout=("ego", "mean"), train={"epochs": 40})
+    model, x = classifier.model_, classifier.features_
     with torch.no_grad():
         h = model.eval().encode(x)
     average = h[torch.as_tensor(classifier.split_.train.copy())].mean(0)
-    patches = classifier.patches_
     w = model.classifier.weight.detach()
     for node in (0, 17, 42):
-        found = classifier.explain(node)
-        a, b = (classifier.classes_.tolist().index(c) for c in (found.predicted, found.runner_up))
-        ego, mean = (w[a] - w[b]).split(8)
-        score = torch.from_numpy(patches.score[node]).clone()
-        score[0] = 0
-        share = score / score.abs().sum()
-        for member in found.members:
+        explanation = classifier.explain(node)
+        a, b = (classifier.classes_.tolist().index(c) for c in (explanation.predicted, explanation.runner_up))
+        ego, *means = (w[a] - w[b]).split(8)
+        weights = []
+        for source in model.sources:
+            with torch.no_grad():
+                score = source(torch.tensor([node]))[1][0]
+            score[0] = 0
+            weights.append(score / score.abs().sum())
+        for member in explanation.members:
             delta = h[member.node] - average
-            want = share[member.place] * (delta @ mean) + (delta @ ego if member.place == 0 else 0)
-            assert member.contribution == pytest.approx(float(want), abs=1e-5)
+            expected = weights[member.source][member.position] * (delta @ means[member.source])
+            if (member.source, member.position) == (0, 0):
+                expected = expected + delta @ ego
+            assert member.contribution == pytest.approx(float(expected), abs=1e-5)
 
 
-@pytest.mark.parametrize("extractor", ["ppr", "heterophily-aware"])
-def test_the_start_is_a_patch_of_average_nodes(graph, extractor):
-    classifier = fitted(graph, extractor, epochs=30)
-    model, x = classifier.model_, classifier._prepared.x
+@pytest.mark.parametrize("patches", ["ppr", "heterophily-aware", TWO], ids=["ppr", "heterophily-aware", "two sources"])
+def test_the_start_is_the_logit_difference_of_average_nodes(graph, patches):
+    classifier = fitted(graph, patches, train={"epochs": 30})
+    model, x = classifier.model_, classifier.features_
     with torch.no_grad():
         average = model.eval().encode(x.take(torch.as_tensor(classifier.split_.train.copy()))).mean(0)
         for node in (3, 50):
-            found = classifier.explain(node)
-            index, score = model.patches(torch.tensor([node]))
-            logits = own_logits(model, average.expand(index.shape[1], -1), index[0], score[0])
-            a, b = (classifier.classes_.tolist().index(c) for c in (found.predicted, found.runner_up))
-            assert found.start == pytest.approx(float(logits[a] - logits[b]), abs=1e-5)
+            explanation = classifier.explain(node)
+            index, score = patch_of(model, node)
+            logits = logits_of(model, average.expand(len(index), -1), index, score)
+            a, b = (classifier.classes_.tolist().index(c) for c in (explanation.predicted, explanation.runner_up))
+            assert explanation.start == pytest.approx(float(logits[a] - logits[b]), abs=1e-5)
 
 
 def test_members_are_the_patch_in_order(graph):
     model = fitted(graph, "heterophily-aware")
-    found = model.explain(11)
+    explanation = model.explain(11)
     patch = model.patches_[11]
-    there = patch.index >= 0
-    assert [m.node for m in found.members] == patch.index[there].tolist()
-    np.testing.assert_allclose([m.score for m in found.members], patch.score[there], rtol=1e-5)
-    assert (found.members[0].node, found.members[0].hops, found.members[0].place) == (11, 0, 0)
-    assert found.predicted == model.predict(nodes=[11])[0]
-    assert found.probability == pytest.approx(model.predict_proba(nodes=[11]).max(), abs=1e-6)
+    mask = patch.index >= 0
+    assert [m.node for m in explanation.members] == patch.index[mask].tolist()
+    assert [m.position for m in explanation.members] == np.flatnonzero(mask).tolist()
+    assert {m.source for m in explanation.members} == {0}
+    np.testing.assert_allclose([m.score for m in explanation.members], patch.score[mask], rtol=1e-5)
+    first = explanation.members[0]
+    assert (first.node, first.hops, first.position) == (11, 0, 0)
+    assert explanation.predicted == model.predict(nodes=[11])[0]
+    assert explanation.probability == pytest.approx(model.predict_proba(nodes=[11]).max(), abs=1e-6)
     split = model.split_
-    for member in found.members:
+    for member in explanation.members:
         assert (member.part == "train") == (member.node in split.train)
         assert (member.part == "validation") == (member.node in split.val)
         assert member.label == model.classes_[graph.y[member.node]]
-        shown = nx.shortest_path_length(graph.to_networkx(), 11, member.node)
-        assert member.hops == shown
+        assert member.hops == nx.shortest_path_length(graph.to_networkx(), 11, member.node)
 
 
-def test_edges_are_those_among_the_members(graph):
-    found = fitted(graph).explain(5)
+def test_a_node_is_a_member_once_per_source(graph):
+    model = fitted(graph, TWO)
+    shared = 0
+    for node in (0, 11, 42):
+        explanation = model.explain(node)
+        assert explanation.num_sources == 2
+        # first the members of the first source, then those of the second, each from position 0
+        expected = []
+        for number, source in enumerate(model.model_.sources):
+            index, score = source.patches().index[node], source.patches().score[node]
+            expected += [(number, p, int(index[p]), float(score[p])) for p in np.flatnonzero(index >= 0)]
+        members = [(m.source, m.position, m.node) for m in explanation.members]
+        assert members == [member[:3] for member in expected]
+        np.testing.assert_allclose([m.score for m in explanation.members], [s for *_, s in expected], rtol=1e-5)
+        assert len(set(members)) == len(members)
+        assert [m.node for m in explanation.members if m.position == 0] == [node, node]
+        shared += len(members) - len({member[2] for member in members})
+        # tables tell the two apart
+        assert [row[0] for row in member_rows(explanation)] == [f"{source}:{p}" for source, p, _ in members]
+    assert shared > 3  # nodes beside the ego that both sources selected
+
+
+@pytest.mark.parametrize("patches", ["ppr", TWO], ids=["one source", "two sources"])
+def test_edges_are_those_among_the_members_of_a_source(graph, patches):
+    explanation = fitted(graph, patches).explain(5)
     pairs = graph.to_networkx()
-    ids = [m.node for m in found.members]
-    want = {(i, j) for i in range(len(ids)) for j in range(i + 1, len(ids)) if pairs.has_edge(ids[i], ids[j])}
-    assert set(found.edges) == want
-    assert want
+    members = explanation.members
+    expected = {
+        (i, j)
+        for i in range(len(members))
+        for j in range(i + 1, len(members))
+        if members[i].source == members[j].source and pairs.has_edge(members[i].node, members[j].node)
+    }
+    assert set(explanation.edges) == expected
+    assert {members[i].source for i, _ in expected} == set(range(explanation.num_sources))
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_hops_against_networkx(seed):
+def test_hops_match_networkx(seed):
     pairs = nx.gnp_random_graph(60, 0.03, seed=seed)
     graph = Graph.from_networkx(pairs)
     far = nx.single_source_shortest_path_length(pairs, 0)
     assert hops(graph, 0, np.arange(60)).tolist() == [far.get(v, -1) for v in range(60)]
 
 
-def test_an_isolated_node_with_an_unknown_label():
+@pytest.mark.parametrize("patches", ["ppr", TWO], ids=["one source", "two sources"])
+def test_an_isolated_node_without_label(patches):
     edges = np.array([[0, 1, 2, 3, 1, 2], [1, 0, 3, 2, 2, 1]])
     graph = Graph.from_edge_index(edges, x=np.eye(6), y=[0, 1, 0, 1, 1, -1], num_nodes=6)
     graph = graph.with_splits([Split([0, 1], [2, 3], [4])])
-    found = fitted(graph).explain(5)
-    assert [(m.node, m.hops, m.label, m.part) for m in found.members] == [(5, 0, None, "")]
-    assert found.label is None
-    assert found.edges == ()
-    assert found.start + found.members[0].contribution + found.remainder == pytest.approx(found.margin, abs=1e-5)
+    explanation = fitted(graph, patches).explain(5)
+    sources = explanation.num_sources
+    assert sources == (1 if patches == "ppr" else 2)
+    members = [(m.source, m.position, m.node, m.hops, m.label, m.part) for m in explanation.members]
+    assert members == [(source, 0, 5, 0, None, "") for source in range(sources)]
+    assert explanation.label is None
+    assert explanation.edges == ()
+    total = sum(m.contribution for m in explanation.members)
+    assert explanation.start + total + explanation.remainder == pytest.approx(explanation.margin, abs=1e-5)
 
 
-def test_what_it_can_be_turned_into(graph):
-    found = fitted(graph).explain(5)
-    plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert [m["node"] for m in plain["members"]] == [m.node for m in found.members]
-    frame = found.frame()
-    assert frame.num_rows == len(found.members)
-    assert {"place", "id", "score", "hops", "label", "part", "contribution"} <= set(frame.column_names)
-    figure = found.plot()
-    assert len(figure.data[1].x) == len(found.members)
-    assert len(figure.data[0].x) == 3 * len(found.edges)
+def test_a_member_that_is_not_connected_has_no_hops():
+    """A learned filter may select nodes of another component once its response is not smooth; here by hand."""
+    edges = np.array([[0, 1, 2, 3], [1, 0, 3, 2]])
+    graph = Graph.from_edge_index(edges, x=np.eye(4), y=[0, 1, 0, 1], num_nodes=4)
+    explanation = fitted(graph.with_splits([Split([0, 1], [2], [3])])).explain(0)
+    far = replace(explanation.members[1], node=3, id=3, hops=None)
+    explanation = replace(explanation, members=(explanation.members[0], far), edges=())
+    assert np.linalg.norm(explanation.layout()[1]) == pytest.approx(1)  # outside all others
+    assert "not connected" in explanation.plot().data[1].hovertext[1]
+
+
+@pytest.mark.parametrize("patches", ["ppr", TWO], ids=["one source", "two sources"])
+def test_export_as_json_table_and_figure(graph, patches):
+    explanation = fitted(graph, patches).explain(5)
+    decoded = json.loads(json.dumps(explanation.to_dict(), allow_nan=False))
+    assert [m["node"] for m in decoded["members"]] == [m.node for m in explanation.members]
+    frame = explanation.frame()
+    assert frame.num_rows == len(explanation.members)
+    columns = {"source", "position", "id", "score", "hops", "label", "part", "contribution"}
+    assert columns <= set(frame.column_names)
+    figure = explanation.plot()
+    assert len(figure.data[1].x) == len(explanation.members)
+    assert len(figure.data[0].x) == 3 * len(explanation.edges)
     assert (figure.data[1].x[0], figure.data[1].y[0]) == (0, 0)
-    # no two members on one spot
-    assert len(np.unique(found.places().round(6), axis=0)) == len(found.members)
+    # no two members at the same coordinates, each at its distance from the centre of its source
+    layout = explanation.layout()
+    assert len(np.unique(layout.round(6), axis=0)) == len(explanation.members)
+    egos = {m.source: xy for m, xy in zip(explanation.members, layout, strict=True) if m.position == 0}
+    for member, xy in zip(explanation.members, layout, strict=True):
+        assert np.linalg.norm(xy - egos[member.source]) == pytest.approx(member.hops)
+        for source, ego in egos.items():
+            if source != member.source:  # patches of different sources do not overlap
+                own = max(m.hops for m in explanation.members if m.source == source)
+                assert np.linalg.norm(xy - ego) > own
 
 
-def test_a_loaded_model_explains_the_same(graph, tmp_path):
-    model = fitted(graph, "heterophily-aware")
+@pytest.mark.parametrize("patches", ["heterophily-aware", TWO], ids=["one source", "two sources"])
+def test_a_loaded_model_explains_the_same(graph, tmp_path, patches):
+    model = fitted(graph, patches)
     model.save(tmp_path)
     again = GPatcherClassifier.load(tmp_path).explain(7, graph)
     assert again.to_dict() == model.explain(7).to_dict()
+
+
+def test_many_nodes_are_explained_as_one_alone(graph, monkeypatch):
+    model = fitted(graph, TWO)
+    assert model.explain_nodes([]) == []
+    together = model.explain_nodes([4, 9, 60])
+    monkeypatch.setattr("gpatcher.trust.explain._ELEMENTS", 1)  # one node at a time
+    for explanation in together:
+        alone = model.explain(explanation.node)
+        assert [m.node for m in alone.members] == [m.node for m in explanation.members]
+        np.testing.assert_allclose(
+            [m.contribution for m in alone.members], [m.contribution for m in explanation.members], atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("panels", [1, 4, 64])
+def test_the_quadrature_integrates_polynomials_exactly(panels):
+    points, weights = _quadrature(panels)
+    for power in range(2 * 16):
+        assert weights @ points**power == pytest.approx(1 / (power + 1), rel=1e-12)
 
 
 def test_nodes_by_their_ids(graph):
@@ -175,11 +289,9 @@ def test_nodes_by_their_ids(graph):
     for bad in ("80", "-1", "x"):
         with pytest.raises(InputError, match=f"no node '{bad}': csbm has the nodes 0 to 79"):
             find_node(graph, bad)
-    from dataclasses import replace
-
     named = replace(graph, node_ids=np.array([f"n{v}" for v in range(80)]))
     assert find_node(named, "n12") == 12
     with pytest.raises(InputError, match="no node with the id 'n99'; did you mean n9"):
         find_node(named, "n99")
-    with pytest.raises(InputError, match=r"1 node is not in the graph: 80"):
+    with pytest.raises(InputError, match=r"not in the graph.*80"):
         fitted(graph).explain(80)

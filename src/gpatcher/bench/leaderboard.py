@@ -1,4 +1,4 @@
-"""What the records of a bench say: runs by row and data set, ranks, comparisons, and a verdict in words."""
+"""Results of an experiment from its records: runs by row and data set, ranks, comparisons, and a summary in words."""
 
 from __future__ import annotations
 
@@ -13,36 +13,44 @@ from typing import Any
 import numpy as np
 
 from gpatcher.bench.plan import Experiment, dataset_title, experiment_names, load_experiment, paper_figures, row_title
-from gpatcher.bench.statistics import Cell, Ranks, paired_p, rank, sum_up
+from gpatcher.bench.statistics import Ranks, paired_p, rank
 from gpatcher.datasets.registry import NAMED
 from gpatcher.errors import InputError, counted
-from gpatcher.runs.records import Record, read_records
+from gpatcher.runs.records import Record, Summary, read_records, summarise
 
 NOT_RUN = "not run"
 OURS = "gpatcher"
-TWIN = "fast"  # GPatcher too, by another extractor: no baseline
+OWN_MODELS = (OURS, "fast")  # Fast-GPatcher is the same method with another extractor, not a baseline
 
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """The runs of one row on one data set, all with one configuration (the one recorded last)."""
+    """The runs of one row on one data set, all with the settings that were recorded last.
+
+    Parameters
+    ----------
+    records : list of Record
+        Their records, by split and seed.
+    outdated : int
+        Number of runs with earlier settings, which are not shown.
+    """
 
     records: list[Record]
-    other: int  # runs with earlier configurations, which are not shown
+    outdated: int
 
     @cached_property
     def by_run(self) -> dict[tuple[int, int], float]:
-        """(split, seed) → test result."""
+        """Test result of each (split, seed)."""
         return {(r["split"], r["seed"]): r["test"] for r in self.records if r.get("test") is not None}
 
     @cached_property
-    def cell(self) -> Cell | None:
-        """The test results summed up; None where there are none."""
-        return sum_up(list(self.by_run.values())) if self.by_run else None
+    def summary(self) -> Summary | None:
+        """Mean and spread of the test results; None if there are none."""
+        return summarise(list(self.by_run.values())) if self.by_run else None
 
     @property
     def splits(self) -> str:
-        """Eight digits that tell the splits of these runs from any others."""
+        """Hash of the splits, eight hexadecimal digits."""
         hashes = sorted({r["split_hash"] for r in self.records})
         return hashes[0][:8] if len(hashes) == 1 else hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:8]
 
@@ -52,209 +60,266 @@ class Runs:
 
 
 @dataclass(frozen=True, eq=False)
-class Board:
-    """One preset as the records have it."""
+class ResultTable:
+    """The results of an experiment: one row per model or variant, one column per data set.
+
+    Parameters
+    ----------
+    name : str
+        Name of the experiment.
+    experiment : Experiment
+        Its rows and data sets.
+    runs : dict
+        For each (row, data set) that was run, its runs.
+    failures : list of Record
+        Records of the jobs that failed.
+    """
 
     name: str
-    preset: Experiment
-    runs: dict[tuple[str, str], Runs]  # (row, data set)
+    experiment: Experiment
+    runs: dict[tuple[str, str], Runs]
     failures: list[Record]
 
     @property
     def rows(self) -> list[str]:
-        """The rows that the preset has, in its order."""
-        return list(self.preset.rows)
+        """Rows of the experiment, in order."""
+        return list(self.experiment.rows)
 
     @property
     def datasets(self) -> list[str]:
-        """The data sets that the preset has, in its order."""
-        return list(self.preset.datasets)
+        """Data sets of the experiment, in order."""
+        return list(self.experiment.datasets)
 
     @property
     def is_comparison(self) -> bool:
-        """Whether it compares models with GPatcher, and is no ablation."""
+        """Whether it compares GPatcher with baselines, rather than variants of GPatcher."""
         return OURS in self.rows and "mlp" in self.rows
 
     @property
     def is_table(self) -> bool:
         """Whether its cells are test results."""
-        return self.preset.view in ("table", "dial", "grid")
+        return self.experiment.view in ("table", "sweep", "grid")
 
-    def cell(self, row: str, dataset: str) -> Cell | None:
-        """Return the result of a row on a data set; None where it was not run."""
+    def cell(self, row: str, dataset: str) -> Summary | None:
+        """Return the result of a row on a data set; None if it was not run."""
         runs = self.runs.get((row, dataset))
-        return None if runs is None else runs.cell
+        return None if runs is None else runs.summary
+
+    def best(self, dataset: str) -> float | None:
+        """Return the largest mean on a data set; None if fewer than two rows were run."""
+        means = [cell.mean for row in self.rows if (cell := self.cell(row, dataset)) is not None]
+        return max(means) if len(means) > 1 else None
 
     def run_counts(self, dataset: str) -> str:
-        """Return the number of runs in the cells of a data set; empty where there are none."""
+        """Return the number of runs per cell of a data set, such as ``10`` or ``3 to 10``; empty if none."""
         counts = sorted({c.count for row in self.rows if (c := self.cell(row, dataset)) is not None})
         return "" if not counts else str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
     def split_codes(self, dataset: str) -> str:
-        """Return the code of the splits of a data set; empty where nothing was run."""
+        """Return the hash of the splits of a data set; empty if nothing was run."""
         codes = {self.runs[row, dataset].splits for row in self.rows if (row, dataset) in self.runs}
         return "" if not codes else codes.pop() if len(codes) == 1 else f"{len(codes)} different"
 
     @cached_property
     def paper(self) -> dict[str, Any]:
-        """The paper's figures, in %."""
+        """Results printed in the paper, in %."""
         return paper_figures(self.name)
 
     def printed(self, row: str, dataset: str) -> tuple[float, float] | None:
-        """Return the paper's mean and standard deviation for a cell, in %."""
-        found = self.paper.get(row, {}).get(dataset)
-        return None if found is None else (found[0], found[1])
+        """Return the mean and standard deviation that the paper prints for a cell, in %; None if it has none."""
+        result = self.paper.get(row, {}).get(dataset)
+        return None if result is None else (result[0], result[1])
 
-    def ranks(self, datasets: Collection[str] | None = None, without: str | None = None) -> Ranks | None:
-        """Rank the rows over the data sets, or over some of them; ``without`` leaves a row out."""
+    def ranks(self, datasets: Collection[str] | None = None, without: Collection[str] = ()) -> Ranks | None:
+        """Rank the rows; see `gpatcher.bench.statistics.rank`.
+
+        Parameters
+        ----------
+        datasets : collection of str, optional
+            Data sets to rank over; by default all.
+        without : collection of str
+            Rows to leave out.
+        """
         means: dict[str, dict[str, float]] = {}
-        for row in (row for row in self.rows if row != without):
+        for row in (row for row in self.rows if row not in without):
             cells = {d: self.cell(row, d) for d in self.datasets if datasets is None or d in datasets}
             means[row] = {d: cell.mean for d, cell in cells.items() if cell is not None}
         return rank(means)
 
     @cached_property
     def budgets(self) -> dict[str, int]:
-        """The number of trials on each data set on which all models that were run had the same."""
-        found: dict[str, int] = {}
+        """Tuning trials per model, for the data sets on which every model had the same number."""
+        budgets: dict[str, int] = {}
         for dataset in self.datasets:
-            trials = {r["tuned"] for (_, d), runs in self.runs.items() if d == dataset for r in runs.records}
+            trials = {r["trials"] for (_, d), runs in self.runs.items() if d == dataset for r in runs.records}
             if len(trials) == 1 and None not in trials:
-                found[dataset] = trials.pop()
-        return found
+                budgets[dataset] = trials.pop()
+        return budgets
 
 
 def is_leaky(dataset: str) -> bool:
-    """Return whether copies of test nodes are in train."""
+    """Return whether test nodes of a data set are duplicated in train."""
     return dataset in NAMED and NAMED[dataset].leaky
 
 
 def metric_of(dataset: str) -> str:
-    """Return what a data set's results are: accuracy or roc_auc."""
+    """Return the metric of a data set: accuracy or roc_auc."""
     return NAMED[dataset].metric if dataset in NAMED else "accuracy"
 
 
-def read_bench(folder: Path) -> list[Board]:
-    """Read all records.jsonl at or below a folder; the last record of a job counts."""
-    paths = [folder] if folder.is_file() else sorted(folder.rglob("records.jsonl"))
-    latest: dict[str, Record] = {}
-    for path in paths:
-        for record in read_records(path):
-            if "job" in record:  # `gpatcher fit` writes records too; they belong to no bench
-                latest.pop(record["job"], None)
-                latest[record["job"]] = record
-    if not latest:
-        raise InputError(
-            f"there are no records of 'gpatcher bench' at or below {folder}; run e.g. gpatcher bench table1"
-        )
-    grouped: dict[str, dict[tuple[str, str], list[Record]]] = defaultdict(lambda: defaultdict(list))
-    failures: dict[str, list[Record]] = defaultdict(list)
-    for record in latest.values():
-        if record["error"] is None:
-            grouped[record["preset"]][record["row"], record["dataset"]].append(record)
-        else:
-            failures[record["preset"]].append(record)
-    boards = []
-    for name in experiment_names():
-        if name in grouped or name in failures:
-            runs = {key: _one_configuration(found) for key, found in grouped[name].items()}
-            boards.append(Board(name, load_experiment(name), runs, failures[name]))
-    if not boards:
-        raise InputError(f"the records below {folder} are of presets that are not there: {', '.join(grouped)}")
-    return boards
-
-
-def _one_configuration(records: list[Record]) -> Runs:
-    last = records[-1]["config_hash"]
-    kept = [r for r in records if r["config_hash"] == last]
-    return Runs(sorted(kept, key=lambda r: (r["split"], r["seed"])), len(records) - len(kept))
-
-
 def head(dataset: str) -> str:
-    """Return the title of a data set over a column: † where it leaks, and the metric where it is not accuracy."""
+    """Return the column title of a data set: with † if it leaks, and the metric if it is not accuracy."""
     auc = " (AUC)" if metric_of(dataset) == "roc_auc" else ""
     return dataset_title(dataset) + (" †" if is_leaky(dataset) else "") + auc
 
 
-def compare(board: Board, a: str, b: str, dataset: str) -> tuple[float, float | None, int] | None:
-    """Return mean difference, p-value and number of pairs of two rows on a data set; None where one was not run."""
-    ours, theirs = board.runs.get((a, dataset)), board.runs.get((b, dataset))
-    if ours is None or theirs is None:
+def read_bench(folder: Path) -> list[ResultTable]:
+    """Read the results of every experiment from the records.jsonl files in a folder and below it.
+
+    Parameters
+    ----------
+    folder : Path
+        A folder, or one file of records. If a job has several records, the last one counts.
+
+    Returns
+    -------
+    list of ResultTable
+        In the order of the experiments.
+    """
+    paths = [folder] if folder.is_file() else sorted(folder.rglob("records.jsonl"))
+    latest: dict[str, Record] = {}
+    for path in paths:
+        for record in read_records(path):
+            if record["experiment"] != "fit":
+                latest.pop(record["job"], None)
+                latest[record["job"]] = record
+    if not latest:
+        raise InputError(f"{folder} has no records of 'gpatcher bench'; run e.g. gpatcher bench table1 first")
+    grouped: dict[str, dict[tuple[str, str], list[Record]]] = defaultdict(lambda: defaultdict(list))
+    failures: dict[str, list[Record]] = defaultdict(list)
+    for record in latest.values():
+        if record["error"] is None:
+            grouped[record["experiment"]][record["row"], record["dataset"]].append(record)
+        else:
+            failures[record["experiment"]].append(record)
+    tables = []
+    for name in experiment_names():
+        if name in grouped or name in failures:
+            runs = {key: _last_settings(records) for key, records in grouped[name].items()}
+            tables.append(ResultTable(name, load_experiment(name), runs, failures[name]))
+    if not tables:
+        unknown = ", ".join({**grouped, **failures})
+        raise InputError(
+            f"the records in {folder} are of unknown experiments: {unknown}; this version has "
+            f"{', '.join(experiment_names())}"
+        )
+    return tables
+
+
+def _last_settings(records: list[Record]) -> Runs:
+    last = records[-1]["settings_hash"]
+    kept = [r for r in records if r["settings_hash"] == last]
+    return Runs(sorted(kept, key=lambda r: (r["split"], r["seed"])), len(records) - len(kept))
+
+
+def compare(table: ResultTable, a: str, b: str, dataset: str) -> tuple[float, float | None, int] | None:
+    """Compare two rows on a data set over the runs that both have.
+
+    Parameters
+    ----------
+    table : ResultTable
+        The results.
+    a, b : str
+        The rows.
+    dataset : str
+        The data set.
+
+    Returns
+    -------
+    tuple or None
+        Mean difference a - b, p-value (see `gpatcher.bench.statistics.paired_p`) and number of pairs; None if the rows
+        have no run in common.
+    """
+    first, second = table.runs.get((a, dataset)), table.runs.get((b, dataset))
+    shared = [key for key in first.by_run if key in second.by_run] if first and second else []
+    if not first or not second or not shared:
         return None
-    shared = [key for key in ours.by_run if key in theirs.by_run]
-    if not shared:
-        return None
-    x, y = ([runs.by_run[key] for key in shared] for runs in (ours, theirs))
-    train, _, test = ours.records[0]["split_sizes"]
-    several = len({r["split_hash"] for r in ours.records}) > 1
+    x, y = ([runs.by_run[key] for key in shared] for runs in (first, second))
+    train, _, test = first.records[0]["split_sizes"]
+    several = len({r["split_hash"] for r in first.records}) > 1
     return float(np.mean(x) - np.mean(y)), paired_p(x, y, test / train if several else 0.0), len(shared)
 
 
-def verdict(boards: Sequence[Board]) -> list[str]:
-    """Say plainly how GPatcher stands, and what the comparison lacks."""
+def verdict(tables: Sequence[ResultTable]) -> list[str]:
+    """Return in sentences how GPatcher ranks, how the models were tuned, and what is missing."""
     lines = []
-    for board in boards:
-        if not board.is_comparison:
-            continue
-        whole = board.ranks()
-        if whole is None or OURS not in whole.models:
-            lines.append(f"{board.name}: too few cells were run to rank the models.")
-        else:
-            lines.append(f"{board.name}: {standing(whole)}")
-            if next(iter(whole.mean)) == TWIN and (alone := board.ranks(whole.datasets, without=TWIN)):
-                lines.append(f"{board.name}, against the baselines alone: {standing(alone)}")
-            lines += [f"{board.name}: not ranked: {reason}." for reason in whole.left_out]
-            parts = {
-                "without leaky data sets": {d for d in whole.datasets if not is_leaky(d)},
-                "where all models were tuned alike": {d for d in whole.datasets if d in board.budgets},
-            }
-            for where, datasets in parts.items():
-                found = board.ranks(datasets) if 0 < len(datasets) < len(whole.datasets) else None
-                if found is not None and OURS in found.models:
-                    lines.append(f"{board.name}, {where}: {standing(found)}")
-        lines.append(f"{board.name}: {_tuning(board)}")
+    for table in (table for table in tables if table.is_comparison):
+        lines += [*_ranking(table), f"{table.name}: {_tuning(table)}"]
     missing = [
-        f"{board.name}: {dataset_title(d)}"
-        for board in boards
-        for d in board.datasets
-        if board.preset.view == "table" and not any((row, d) in board.runs for row in board.rows)
+        f"{table.name}: {dataset_title(d)}"
+        for table in tables
+        for d in table.datasets
+        if table.experiment.view == "table" and not any((row, d) in table.runs for row in table.rows)
     ]
     if missing:
         lines.append(f"Not run: {'; '.join(missing)}.")
-    older = sum(runs.other for board in boards for runs in board.runs.values())
-    if older:
-        lines.append(f"{older} runs with configurations that were replaced since are not shown.")
-    failed = sum(len(board.failures) for board in boards)
+    outdated = sum(runs.outdated for table in tables for runs in table.runs.values())
+    if outdated:
+        lines.append(f"Not shown: {counted(outdated, 'run')} with settings that were replaced later.")
+    failed = sum(len(table.failures) for table in tables)
     if failed:
-        lines.append(f"{failed} jobs failed; they are listed below.")
-    return lines or ["These presets compare no models with GPatcher."]
+        lines.append(f"Failed: {counted(failed, 'job')}, listed below.")
+    return lines or ["These experiments do not compare GPatcher with other models."]
 
 
-def standing(found: Ranks) -> str:
-    """Say where GPatcher stands, and how far behind the first it is."""
-    first, place = next(iter(found.mean)), list(found.mean).index(OURS) + 1
-    sets = counted(len(found.datasets), "data set")
-    own = f"mean rank {found.mean[OURS]:.2f} of {len(found.models)} models over {sets}"
-    level = [row_title(m) for m, mean in found.mean.items() if m != OURS and abs(mean - found.mean[OURS]) < 1e-9]
-    if found.mean[OURS] <= found.mean[first] + 1e-9:
-        return f"GPatcher is first{', level with ' + ', '.join(level) if level else ''}, {own}."
-    behind, error = found.gap(OURS)
-    text = f"GPatcher is NOT first but number {place}, {own}; {row_title(first)} has {found.mean[first]:.2f}. "
-    if len(found.datasets) < 2:
+def _ranking(table: ResultTable) -> list[str]:
+    """Return how GPatcher ranks over all data sets, against the baselines alone, and over fairer data sets."""
+    ranks = table.ranks()
+    if ranks is None or OURS not in ranks.models:
+        return [f"{table.name}: too few cells were run to rank the models."]
+    lines = [f"{table.name}: {rank_sentence(ranks)}"]
+    others = [model for model in OWN_MODELS if model != OURS]
+    if ranks.first in others and (baselines := table.ranks(ranks.datasets, without=others)):
+        lines.append(f"{table.name}, against the baselines only: {rank_sentence(baselines)}")
+    lines += [f"{table.name}: not ranked: {reason}." for reason in ranks.left_out]
+    subsets = {
+        "without leaky data sets": {d for d in ranks.datasets if not is_leaky(d)},
+        "where all models had the same number of tuning trials": {d for d in ranks.datasets if d in table.budgets},
+    }
+    for name, datasets in subsets.items():
+        subset = table.ranks(datasets) if 0 < len(datasets) < len(ranks.datasets) else None
+        if subset is not None and OURS in subset.models:
+            lines.append(f"{table.name}, {name}: {rank_sentence(subset)}")
+    return lines
+
+
+def rank_sentence(ranks: Ranks) -> str:
+    """Return in a sentence how GPatcher ranks, and its distance to the first model."""
+    means = ranks.mean
+    mean, best = means[OURS], means[ranks.first]
+    scope = f"of {len(ranks.models)} models over {counted(len(ranks.datasets), 'data set')} (mean rank {mean:.2f})"
+    if mean <= best + 1e-9:
+        ties = [row_title(m) for m, value in means.items() if m != OURS and abs(value - mean) < 1e-9]
+        return f"GPatcher is first {scope}{', tied with ' + ', '.join(ties) if ties else ''}."
+    text = f"GPatcher is number {list(means).index(OURS) + 1} {scope}; {row_title(ranks.first)} is first ({best:.2f}). "
+    if len(ranks.datasets) < 2:
         return text + "One data set gives no standard error."
-    how = "within" if behind <= error else "more than"
-    return text + f"It is {behind:.2f} behind, {how} one standard error ({error:.2f})."
+    gap, error = ranks.gap(OURS)
+    return (
+        text + f"The gap of {gap:.2f} is {'within' if gap <= error else 'more than'} one standard error ({error:.2f})."
+    )
 
 
-def _tuning(board: Board) -> str:
-    trials = [r["tuned"] for runs in board.runs.values() for r in runs.records]
-    if not any(trials):
-        return "nothing was tuned; baselines have the protocol's settings, GPatcher those shipped for the data set."
-    alike = ", ".join(f"{dataset_title(d)} {count}" for d, count in board.budgets.items())
-    text = f"trials on validation data, the same for every model: {alike}. " if alike else ""
-    others = [
-        dataset_title(d) for d in board.datasets if d not in board.budgets and any(d == on for _, on in board.runs)
-    ]
+def _tuning(table: ResultTable) -> str:
+    """Return in words how many trials the models were tuned with."""
+    if not any(r["trials"] for runs in table.runs.values() for r in runs.records):
+        return (
+            "no model was tuned; baselines use the settings of the protocol, GPatcher those shipped for the data set."
+        )
+    equal = ", ".join(f"{dataset_title(d)} {count}" for d, count in table.budgets.items())
+    text = f"tuning trials on validation data, the same for every model: {equal}. " if equal else ""
+    run = {dataset for _, dataset in table.runs}
+    others = [dataset_title(d) for d in table.datasets if d in run and d not in table.budgets]
     if others:
-        text += f"Models were not tuned alike, or not at all, on {', '.join(others)}."
+        text += f"On {', '.join(others)} the models had different numbers of trials or none."
     return text.strip()

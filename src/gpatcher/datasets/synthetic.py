@@ -16,7 +16,7 @@ import numpy as np
 from gpatcher.arrays import IntArray
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
-from gpatcher.graph.split import check_shares, stratified_split
+from gpatcher.graph.split import check_fractions, stratified_split
 from gpatcher.kernels.csr import merge_rows
 from gpatcher.kernels.rmat import draw_rmat
 
@@ -312,7 +312,7 @@ def rmat(
         raise InputError(
             f"m={m} edges do not fit among n={n} nodes: there are {n * (n - 1) // 2} pairs; lower m or raise n"
         )
-    check_shares(train, val)
+    check_fractions(train, val)
     rng = _rng(seed)
     y = np.arange(n) * classes // n
     x = None

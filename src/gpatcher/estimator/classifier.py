@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -18,6 +18,7 @@ from gpatcher.arrays import FloatArray, IntArray, as_node_index
 from gpatcher.errors import InputError
 from gpatcher.estimator.cluster import train_on_cluster
 from gpatcher.estimator.memory import DEFAULT_BATCH, choose_batch_size
+from gpatcher.estimator.parameters import NestedParameters
 from gpatcher.estimator.persistence import SavedModel
 from gpatcher.estimator.prepare import (
     Patching,
@@ -34,7 +35,7 @@ from gpatcher.graph.split import Split, stratified_split
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.model.gpatcher import GPatcher, ModelConfig
 from gpatcher.model.inputs import FeatureConfig, FeatureTable
-from gpatcher.patches.base import Extractor, Patches
+from gpatcher.patches.base import Patches
 from gpatcher.patches.base import Progress as ExtractionProgress
 from gpatcher.patches.spectral import AdaptiveFilter, SpectralPatches
 from gpatcher.patches.store import PatchTable
@@ -87,7 +88,7 @@ class _Fitted:
     workers_peak_mb: float
 
 
-class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class GPatcherClassifier(ClassifierMixin, NestedParameters):  # type: ignore[misc]
     """Node classifier by patches; with ``patches=PPR()`` it is Fast-GPatcher.
 
     Parameters
@@ -174,36 +175,6 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def settings(self) -> Settings:
         """Return the settings, defaults included."""
         return to_settings(self.patches, self.features, self.model, self.train)
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters; with ``deep`` also those of the parts, such as ``train__lr``."""
-        parameters: dict[str, Any] = super().get_params(deep=False)
-        if deep:
-            for part, value in list(parameters.items()):
-                if is_dataclass(value):
-                    parameters |= {f"{part}__{field.name}": getattr(value, field.name) for field in fields(value)}
-        return parameters
-
-    def set_params(self, **parameters: Any) -> Self:
-        """Set parameters, those of the parts as in ``train__lr``."""
-        nested: dict[str, dict[str, Any]] = {}
-        for key, value in parameters.items():
-            part, _, name = key.partition("__")
-            if not name:
-                super().set_params(**{part: value})
-            else:
-                nested.setdefault(part, {})[name] = value
-        for part, changes in nested.items():
-            current = getattr(self, part, None)
-            valid = [field.name for field in fields(current)] if is_dataclass(current) else []
-            unknown = [name for name in changes if name not in valid]
-            if unknown:
-                raise InputError(
-                    f"GPatcherClassifier has no parameter {part}__{unknown[0]}; {part} has "
-                    f"{', '.join(valid) or 'no parameters'}"
-                )
-            setattr(self, part, replace(current, **changes))  # type: ignore[type-var]
-        return self
 
     # ---- fitting
 
@@ -391,12 +362,14 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         A set holds the true class with probability ``level``.
         """
-        return self.calibration_.sets(self.decision_function(graph, nodes), level)
+        logits = self.decision_function(graph, nodes)
+        return self.calibration_.sets(logits, level)
 
     def predict(self, graph: Graph | UnseenNodes | None = None, nodes: Any = None) -> npt.NDArray[Any]:
         """Return the name of the most probable class of each node; see `decision_function`."""
-        labels: npt.NDArray[Any] = self.classes_[self.predict_proba(graph, nodes).argmax(1)]
-        return labels
+        classes = self.predict_proba(graph, nodes).argmax(1)
+        names: npt.NDArray[Any] = self.classes_[classes]
+        return names
 
     def score(self, graph: Graph | None = None, nodes: Any = None) -> float:
         """Return the accuracy on these nodes, by default the test nodes of the split it was fitted with."""
@@ -506,16 +479,14 @@ class GPatcherClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         source : int
             Which patch source.
         """
+        check_is_fitted(self)
+        self._attach(None)
         values = torch.from_numpy(np.linspace(-1.0, 1.0, points, dtype=np.float32))
-        extractor: Extractor = getattr(self, "extractors_", as_extractors(self.patches))[source]
-        start = extractor.response(values).numpy()
-        learned = start
-        if hasattr(self, "extractors_"):
-            self._attach(None)
-            module = self.model_.sources[source]
-            if isinstance(module, SpectralPatches):
-                with torch.no_grad():
-                    learned = module.filter(values).numpy()
+        start = learned = self.extractors_[source].response(values).numpy()
+        module = self.model_.sources[source]
+        if isinstance(module, SpectralPatches):
+            with torch.no_grad():
+                learned = module.filter(values).numpy()
         return FilterResponse(values.numpy(), learned, start)
 
     # ---- persistence

@@ -19,6 +19,7 @@ from gpatcher.errors import InputError
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.io import write_bytes
 from gpatcher.model.gpatcher import GPatcher, split_views
+from gpatcher.patches.extract import extractor_parameters
 
 TOLERANCE = 1e-4  # largest difference of an output that passes
 _CHECKED = 64  # nodes that the check runs on, fewer where the features are wide
@@ -64,9 +65,9 @@ def export_onnx(classifier: GPatcherClassifier, path: str | Path) -> float:
 
     The file takes the patches of any number of nodes: ``x`` (b, p, d), the members' features as `node_features` makes
     them, ``score`` (b, p) and ``mask`` (b, p), 1 where a position has a member. It gives ``logits`` and calibrated
-    ``probability`` (b, C). Patches are made outside: by `extract_patches` or from a patch table. The metadata hold the
-    classes and how the features are made. Before it is written the model is run with onnxruntime on nodes of the graph;
-    a difference above 1e-4 is an error.
+    ``probability`` (b, C). Patches are made outside, by `extract_patches` or from a patch table; those of several
+    sources lie side by side. The metadata hold the classes and how features and patches are made. Before it is written
+    the model is run with onnxruntime on nodes of the graph; a difference above 1e-4 is an error.
 
     Parameters
     ----------
@@ -103,7 +104,7 @@ def export_onnx(classifier: GPatcherClassifier, path: str | Path) -> float:
     about = {
         "classes": [str(c) for c in classifier.classes_],
         "features": asdict(classifier.features),
-        "patch_size": int(inputs[0].shape[1]),
+        "patches": [{"name": e.name, **extractor_parameters(e)} for e in classifier.extractors_],
         "temperature": classifier.calibration_.temperature,
     }
     onnx.helper.set_model_props(model, {f"gpatcher.{name}": json.dumps(value) for name, value in about.items()})

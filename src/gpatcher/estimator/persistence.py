@@ -23,6 +23,7 @@ from gpatcher.trust.calibration import Calibration
 _FORMAT = "gpatcher-model"
 _VERSION = 2
 _MANIFEST, _TENSORS = "model.json", "model.safetensors"
+_PARAMETERS = ("settings", "memory", "device", "seed")
 _PARTS = ("train", "val", "test")
 
 
@@ -96,7 +97,7 @@ class SavedModel:
             raise InputError(f"{path} is missing or damaged ({error}); train again") from None
         try:
             return cls(
-                parameters=dict(manifest["parameters"]),
+                parameters={name: manifest["parameters"][name] for name in _PARAMETERS},
                 extractors=tuple(
                     make_extractor(e["name"], {k: v for k, v in e.items() if k != "name"})
                     for e in manifest["extractors"]
@@ -113,9 +114,7 @@ class SavedModel:
                 table=None if manifest["patch_table"] is None else Path(manifest["patch_table"]),
             )
         except (TypeError, KeyError) as error:
-            raise InputError(
-                f"{folder / _MANIFEST} does not describe a whole model of this version ({error}); train again"
-            ) from None
+            raise InputError(f"the saved model in {folder} is incomplete ({error}); train again") from None
 
 
 def read_model_manifest(folder: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from gpatcher.patches.base import Extractor, Progress
 from gpatcher.patches.extract import make_extractor
 from gpatcher.patches.store import PatchTable
 
-Patching = Extractor | str | Sequence[Extractor]  # what a classifier may be given
+Patching = Extractor | str | Sequence[Extractor | str]  # what a classifier may be given
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,13 +73,12 @@ class Prepared:
 
 def as_extractors(patches: Patching) -> tuple[Extractor, ...]:
     """Return the extractors that a classifier was given, one per patch source."""
-    if isinstance(patches, str):
-        return (make_extractor(patches),)
-    extractors = (patches,) if isinstance(patches, Extractor) else tuple(patches)
-    wrong = [extractor for extractor in extractors if not isinstance(extractor, Extractor)]
-    if wrong or not extractors:
-        shown = repr(wrong[0]) if wrong else "none"
-        raise InputError(f"patches must be extractors such as PPR(size=16), or the name of one, got {shown}")
+    given = tuple(patches) if isinstance(patches, list | tuple) else (patches,)
+    extractors = tuple(make_extractor(one) if isinstance(one, str) else one for one in given)
+    if not extractors or not all(isinstance(one, Extractor) for one in extractors):
+        raise InputError(
+            f"patches must be an extractor such as PPR(size=16), its name, or a list of these, got {patches!r}"
+        )
     return extractors
 
 

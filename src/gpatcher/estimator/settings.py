@@ -39,6 +39,8 @@ def to_parts(settings: Mapping[str, Any]) -> dict[str, Any]:
     >>> to_parts({"patches": {"name": "ppr", "size": 8}, "train": {"lr": 0.01}})["patches"]
     PPR(size=8, c=0.5, eps=1e-05, self_loops=False)
     """
+    if not isinstance(settings, Mapping):
+        raise InputError(f"settings must be a dict of sections, got {settings!r}")
     unknown = [section for section in settings if section not in ("patches", *CONFIGS)]
     if unknown:
         raise InputError(f"settings have no section {unknown[0]!r}; the sections are patches, {', '.join(CONFIGS)}")
@@ -60,6 +62,8 @@ def _make_source(source: Mapping[str, Any]) -> Extractor:
 
 def make_config(section: str, values: Mapping[str, Any]) -> Any:
     """Return the configuration of a section; an unknown name is an error that names the closest one."""
+    if not isinstance(values, Mapping):
+        raise InputError(f"the section {section} must be a dict, got {values!r}")
     names = [part.name for part in fields(CONFIGS[section])]
     for name in values:
         if name not in names:

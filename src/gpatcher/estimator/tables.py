@@ -57,6 +57,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Examples
     --------
     >>> import pyarrow as pa
+    >>> from gpatcher.training.loop import TrainConfig
     >>> nodes = pa.table({"id": list("abcdefgh"), "label": ["x", "y"] * 4, "size": [1.0, 5.0] * 4})
     >>> edges = pa.table({"source": list("abcdefg"), "target": list("bcdefgh")})
     >>> model = TableClassifier(classifier=GPatcherClassifier(patches=PPR(size=4), train=TrainConfig(epochs=20)))

@@ -1,1 +1,1 @@
-"""Graph and Split, their checks, conversion and storage, and nodes that arrive after training."""
+"""Graph and Split, their checks, conversion and storage, and unseen nodes."""

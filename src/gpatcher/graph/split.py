@@ -18,13 +18,17 @@ if TYPE_CHECKING:
     from gpatcher.graph.graph import Graph
 
 PARTS = ("train", "val", "test")
+_SEEDS = 10  # runs of `--splits all` on data with at most one split
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Which nodes are for training, validation and test: three disjoint sets of node ids.
+    """Training, validation and test nodes: three disjoint sets of node ids.
 
-    Each part may be given as ids or as a boolean mask over the nodes; it is kept as sorted ids.
+    Parameters
+    ----------
+    train, val, test : array-like or tensor
+        Node ids, or boolean masks of one length; stored as read-only int64 ids in ascending order.
 
     Examples
     --------
@@ -37,12 +41,12 @@ class Split:
     test: IntArray
 
     def __post_init__(self) -> None:
-        given = {part: as_numpy(getattr(self, part), part) for part in PARTS}
-        lengths = {part: array.size for part, array in given.items() if array.dtype.kind == "b"}
+        arrays = {part: as_numpy(getattr(self, part), part) for part in PARTS}
+        lengths = {part: array.size for part, array in arrays.items() if array.dtype.kind == "b"}
         if len(set(lengths.values())) > 1:
-            raise InputError(f"the masks must have one length, that of the graph, got {lengths}")
-        for part in given:
-            object.__setattr__(self, part, self._ids(getattr(self, part), part))
+            raise InputError(f"the masks must have equal lengths, the number of nodes, got {lengths}")
+        for part, array in arrays.items():
+            object.__setattr__(self, part, _node_ids(array, part))
         for a, b in (("train", "val"), ("train", "test"), ("val", "test")):
             both = np.intersect1d(getattr(self, a), getattr(self, b), assume_unique=True)
             if both.size:
@@ -53,22 +57,6 @@ class Split:
         if not self.train.size:
             raise InputError("the split has no training node; put labelled nodes into train")
 
-    @staticmethod
-    def _ids(values: Any, part: str) -> IntArray:
-        array = as_numpy(values, part)
-        if array.ndim != 1:
-            raise InputError(f"{part} must be one-dimensional, got shape {array.shape}; pass one Split per column")
-        if array.dtype.kind == "b":
-            array = np.flatnonzero(array)
-        array = np.sort(as_integers(array, part)).astype(np.int64)
-        repeated = np.unique(array[1:][array[1:] == array[:-1]])
-        if repeated.size:
-            raise InputError(f"{part} lists {counted(repeated.size, 'node')} more than once: {some(repeated)}")
-        if array.size and array[0] < 0:
-            raise InputError(f"{part} holds the negative node id {array[0]}")
-        array.flags.writeable = False
-        return array
-
     @property
     def sizes(self) -> tuple[int, int, int]:
         """Number of nodes in train, validation and test."""
@@ -76,7 +64,7 @@ class Split:
 
     @cached_property
     def hash(self) -> str:
-        """Sixteen hexadecimal digits that tell this split from any other."""
+        """Hash of the three parts, 16 hexadecimal digits."""
         digest = hashlib.sha256()
         for part in (self.train, self.val, self.test):
             digest.update(np.int64(part.size).tobytes())
@@ -84,21 +72,41 @@ class Split:
         return digest.hexdigest()[:16]
 
 
-_SEEDS = 10  # runs of `--splits all` where the data have one split
+def _node_ids(array: npt.NDArray[Any], part: str) -> IntArray:
+    """Return the ids or the mask of a part as sorted ids without duplicates, read-only."""
+    if array.ndim != 1:
+        raise InputError(f"{part} must be one-dimensional, got shape {array.shape}; pass one Split per column")
+    if array.dtype.kind == "b":
+        array = np.flatnonzero(array)
+    ids = np.sort(as_integers(array, part)).astype(np.int64)
+    duplicates = np.unique(ids[1:][ids[1:] == ids[:-1]])
+    if duplicates.size:
+        raise InputError(f"{part} lists {counted(duplicates.size, 'node')} more than once: {some(duplicates)}")
+    if ids.size and ids[0] < 0:
+        raise InputError(f"{part} holds the negative node id {ids[0]}")
+    ids.flags.writeable = False
+    return ids
 
 
 def stratified_split(y: npt.ArrayLike, train: float, val: float, seed: int) -> Split:
-    """Split the labelled nodes at random, every class in the same shares.
+    """Split the labelled nodes at random, with the same fractions of every class.
 
-    Of a class with c members about ``train * c`` go to train, ``val * c`` to validation and the others to
-    test, rounded by largest remainders: over all classes each part is right to within one node. Every
-    class has at least one training node, also where that asks for more than its share.
+    Of a class with c members about ``train * c`` are training nodes and ``val * c`` validation nodes; the others are
+    test nodes. Counts are rounded by largest remainders, so that the size of each part is right to within one node.
+    Every class has at least one training node, even if that exceeds its fraction.
 
     Parameters
     ----------
-    y : class of each node, shape (n,); nodes with -1 are left out
-    train, val : shares of the labelled nodes; what they leave is the test part
-    seed : the same seed gives the same split
+    y : array-like of int, shape (n,)
+        Class of each node; nodes with -1 are left out.
+    train, val : float
+        Fractions of the labelled nodes; the rest are test nodes.
+    seed : int
+        Seed of the random generator.
+
+    Returns
+    -------
+    Split
 
     Examples
     --------
@@ -107,12 +115,12 @@ def stratified_split(y: npt.ArrayLike, train: float, val: float, seed: int) -> S
     (5, 3, 2)
     """
     y = np.asarray(y)
-    check_shares(train, val)
+    check_fractions(train, val)
     if seed < 0:
         raise InputError(f"seed must be at least 0, got {seed}")
     labelled = np.flatnonzero(y >= 0)
     if not labelled.size:
-        raise InputError(f"none of {y.size} nodes has a label, so there is nothing to split; pass y with class numbers")
+        raise InputError(f"none of {y.size} nodes has a label, so nothing can be split; pass y with classes from 0 on")
 
     shuffled = np.random.default_rng(seed).permutation(labelled)
     _, member, sizes = np.unique(y[shuffled], return_inverse=True, return_counts=True)
@@ -123,9 +131,9 @@ def stratified_split(y: npt.ArrayLike, train: float, val: float, seed: int) -> S
 
     in_train = _apportion(sizes, train, least=np.ones_like(sizes))
     # train and validation are rounded together, so that train + val = 1 leaves no test node
-    in_either = _apportion(sizes, min(1.0, train + val), least=in_train)
-    is_train, is_either = rank < in_train[member], rank < in_either[member]
-    return Split(train=shuffled[is_train], val=shuffled[is_either & ~is_train], test=shuffled[~is_either])
+    before_test = _apportion(sizes, min(1.0, train + val), least=in_train)
+    is_train, is_test = rank < in_train[member], rank >= before_test[member]
+    return Split(train=shuffled[is_train], val=shuffled[~is_train & ~is_test], test=shuffled[is_test])
 
 
 def parse_splits(text: str) -> list[int]:
@@ -159,25 +167,25 @@ def plan_runs(graph: Graph, splits: str, seed: int) -> list[tuple[int, int]]:
     return [(number if several else 0, seed + number) for number in numbers]
 
 
-def check_shares(train: float, val: float) -> None:
-    """Refuse shares that are no shares: train in (0, 1], val in [0, 1 - train]."""
+def check_fractions(train: float, val: float) -> None:
+    """Raise an error unless train lies in (0, 1] and val in [0, 1 - train]."""
     if not 0 < train <= 1:
         raise InputError(f"train must lie in (0, 1], got {train}")
     if not 0 <= val <= 1 - train + 1e-9:  # 0.9 + 0.1 may exceed 1 by rounding
         raise InputError(f"val must lie in [0, 1 - train] = [0, {1 - train:.6g}], got {val}")
 
 
-def _apportion(sizes: IntArray, share: float, least: IntArray) -> npt.NDArray[Any]:
-    """Return whole numbers near ``share * sizes``, between ``least`` and ``sizes``, of the right total."""
-    quota = share * sizes
+def _apportion(sizes: IntArray, fraction: float, least: IntArray) -> npt.NDArray[Any]:
+    """Round ``fraction * sizes`` to integers between ``least`` and ``sizes`` that add up to the rounded total."""
+    quota = fraction * sizes
     count: npt.NDArray[Any] = np.clip(np.floor(quota).astype(np.int64), least, sizes)
     gap = round(float(quota.sum())) - int(count.sum())
     while gap:
         step = 1 if gap > 0 else -1
-        order = np.argsort(step * (count - quota), kind="stable")  # furthest from its quota first
+        order = np.argsort(step * (count - quota), kind="stable")  # farthest from its quota first
         free = (count < sizes) if step > 0 else (count > least)
         chosen = order[free[order]][: abs(gap)]
-        if not chosen.size:  # `least` asks for more than the share
+        if not chosen.size:  # `least` exceeds the fraction
             break
         count[chosen] += step
         gap -= step * chosen.size
@@ -185,20 +193,30 @@ def _apportion(sizes: IntArray, share: float, least: IntArray) -> npt.NDArray[An
 
 
 def split_from_parts(parts: npt.NDArray[Any]) -> Split:
-    """Return the split that a column of "train", "val", "test" or None names; shape (n,)."""
+    """Return the split given by an array of "train", "val", "test" or None, shape (n,)."""
     return Split(*(np.flatnonzero(parts == part) for part in PARTS))
 
 
 def stratified_folds(y: npt.ArrayLike, count: int, seed: int, groups: npt.NDArray[Any] | None = None) -> list[Split]:
-    """Cut the labelled nodes into folds with every class in the same shares; in split i fold i is the test part.
+    """Divide the labelled nodes into folds, with the same fractions of every class.
 
-    The next fold is the validation part and the others are for training, so that each labelled node is tested once.
+    In split i, fold i is the test part, the next fold the validation part, and the others are the training part, so
+    that each labelled node is tested once.
 
     Parameters
     ----------
-    y : class of each node, shape (n,); nodes with -1 are left out
-    count : number of folds, at least 3
-    groups : a value per node, None where unknown; the nodes of one value stay in one fold
+    y : array-like of int, shape (n,)
+        Class of each node; nodes with -1 are left out.
+    count : int
+        Number of folds, at least 3.
+    seed : int
+        Seed of the random generator.
+    groups : array, shape (n,), optional
+        Group of each node; the nodes of a group stay in one fold.
+
+    Returns
+    -------
+    list of Split
     """
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
@@ -208,62 +226,66 @@ def stratified_folds(y: npt.ArrayLike, count: int, seed: int, groups: npt.NDArra
     labelled = np.flatnonzero(y >= 0)
     if labelled.size < count:
         raise InputError(
-            f"{labelled.size} labelled nodes cannot be cut into {count} folds; label more or ask for fewer"
+            f"{labelled.size} labelled nodes cannot be divided into {count} folds; label more nodes or use fewer folds"
         )
     member = None
     if groups is not None:
-        lacking = labelled[[groups[v] is None for v in labelled]]
-        if lacking.size:
+        missing = labelled[[groups[v] is None for v in labelled]]
+        if missing.size:
             raise InputError(
-                f"{lacking.size} labelled nodes have no group, the first is node {lacking[0]}; fill them in"
+                f"{missing.size} labelled nodes have no group, the first is node {missing[0]}; assign them to groups"
             )
         member = np.unique([str(groups[v]) for v in labelled], return_inverse=True)[1]
         if member.max() + 1 < count:
             raise InputError(
-                f"{member.max() + 1} groups cannot be cut into {count} folds; there must be as many groups"
+                f"{member.max() + 1} groups cannot be divided into {count} folds; use at most as many folds as groups"
             )
-    kind = StratifiedKFold if member is None else StratifiedGroupKFold
+    splitter = StratifiedKFold if member is None else StratifiedGroupKFold
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", UserWarning
-        )  # classes with fewer members than folds are spread as far as they go
+        # a class with fewer members than folds cannot be in every fold
+        warnings.simplefilter("ignore", UserWarning)
         try:
-            cuts = kind(count, shuffle=True, random_state=seed).split(labelled, y[labelled], member)
-            folds = [labelled[test] for _, test in cuts]
+            parts = splitter(count, shuffle=True, random_state=seed).split(labelled, y[labelled], member)
+            folds = [labelled[test] for _, test in parts]
         except ValueError as error:
-            raise InputError(f"the labelled nodes cannot be cut into {count} folds: {error}") from None
-    splits = []
-    for i in range(count):
-        test, val = folds[i], folds[(i + 1) % count]
-        rest = [fold for j, fold in enumerate(folds) if j not in (i, (i + 1) % count)]
-        splits.append(Split(np.concatenate(rest), val, test))
-    return splits
+            raise InputError(f"the labelled nodes cannot be divided into {count} folds: {error}") from None
+    rotated = (folds[i:] + folds[:i] for i in range(count))
+    return [Split(np.concatenate(train), val, test) for test, val, *train in rotated]
 
 
 def time_split(y: npt.ArrayLike, times: npt.NDArray[Any], train: float, val: float) -> Split:
-    """Train on the earliest labelled nodes, validate on the next, test on the latest.
+    """Train on the earliest labelled nodes, validate on the next and test on the latest.
 
-    Nodes of one moment stay in one part, so that every training node is strictly earlier than every other one.
+    Nodes with equal times stay in one part, so that every training node is strictly earlier than all others.
 
     Parameters
     ----------
-    y : class of each node, shape (n,); nodes with -1 are left out
-    times : a number per node, shape (n,), larger is later
-    train, val : shares of the labelled nodes, kept as nearly as equal times allow
+    y : array-like of int, shape (n,)
+        Class of each node; nodes with -1 are left out.
+    times : array of float, shape (n,)
+        Time of each node; larger is later.
+    train, val : float
+        Fractions of the labelled nodes, approximated as well as equal times allow.
+
+    Returns
+    -------
+    Split
     """
     y, times = np.asarray(y), np.asarray(times, dtype=float)
-    check_shares(train, val)
+    check_fractions(train, val)
     labelled = np.flatnonzero(y >= 0)
-    lacking = labelled[np.isnan(times[labelled])]
-    if lacking.size:
-        raise InputError(f"{lacking.size} labelled nodes have no time, the first is node {lacking[0]}; fill them in")
+    missing = labelled[np.isnan(times[labelled])]
+    if missing.size:
+        raise InputError(
+            f"{missing.size} labelled nodes have no time, the first is node {missing[0]}; fill in the missing times"
+        )
     moments, member, sizes = np.unique(times[labelled], return_inverse=True, return_counts=True)
     if len(moments) < 3:
         raise InputError(
             f"the labelled nodes have {len(moments)} different times; train, validation and test need three"
         )
-    upto = np.cumsum(sizes)
-    # the last moment of each part: nearest to its share, with one moment at least for each part
-    first = int(np.clip(np.abs(upto - train * labelled.size).argmin(), 0, len(moments) - 3))
-    second = int(np.clip(np.abs(upto - (train + val) * labelled.size).argmin(), first + 1, len(moments) - 2))
+    total = np.cumsum(sizes)
+    # index of the last moment of train and of validation: nearest to the fraction, with a moment left for each part
+    first = int(np.clip(np.abs(total - train * labelled.size).argmin(), 0, len(moments) - 3))
+    second = int(np.clip(np.abs(total - (train + val) * labelled.size).argmin(), first + 1, len(moments) - 2))
     return Split(labelled[member <= first], labelled[(member > first) & (member <= second)], labelled[member > second])

@@ -1,1 +1,1 @@
-"""Compiled loops on plain arrays; nothing here checks its input."""
+"""Compiled loops on plain arrays, which they do not check."""

@@ -1,4 +1,4 @@
-"""How the compiled loops of this package are compiled."""
+"""The decorator of all compiled functions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ import numba as nb
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
-# Not parallel=True: numba's threads share OpenMP with torch and change the number of threads it trains with. The loops
-# release the interpreter's lock, so that callers can run blocks of them on threads of their own.
+# Not parallel=True: Numba's threads share OpenMP with torch and change the number of threads that torch trains with.
+# The loops release the GIL instead, so that callers can run blocks of them on their own threads.
 jit = nb.njit(cache=True, nogil=True)

@@ -1,7 +1,7 @@
 """Adjacency in CSR form: build, sort, merge and scale rows.
 
-``indptr`` has n + 1 offsets, ``indices`` the neighbours of node v at ``indptr[v]:indptr[v + 1]``, ``weights`` one
-value per entry of ``indices`` or None. Nothing here checks its input; `gpatcher.graph.graph` does.
+``indptr`` has n + 1 offsets, ``indices[indptr[v]:indptr[v + 1]]`` are the neighbours of node v, and ``weights`` has one
+value per entry of ``indices`` or is None. The input is not checked here but in `gpatcher.graph.checks`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gpatcher.kernels.compile import Array, jit
 
 @jit
 def count_edges(source: Array, degree: Array) -> None:
-    """Add to ``degree[v]`` the number of edges that start at v."""
+    """Add the number of edges with source v to ``degree[v]``."""
     for e in range(source.size):
         degree[source[e]] += 1
 
@@ -22,7 +22,7 @@ def count_edges(source: Array, degree: Array) -> None:
 def place_edges(
     source: Array, target: Array, weight: Array | None, cursor: Array, indices: Array, weights: Array | None
 ) -> None:
-    """Write each edge into the row of its source; ``cursor[v]`` is where v's next entry goes."""
+    """Write each edge into the row of its source; ``cursor[v]`` is the position of the next entry of row v."""
     for e in range(source.size):
         v = source[e]
         at = cursor[v]
@@ -34,7 +34,7 @@ def place_edges(
 
 @jit
 def count_reversed(indptr: Array, indices: Array, degree: Array) -> None:
-    """Add to ``degree[v]`` the edges that v needs so that each of its edges runs both ways."""
+    """Add the number of edges with target v, except self-loops, to ``degree[v]``."""
     for v in range(indptr.size - 1):
         for e in range(indptr[v], indptr[v + 1]):
             if indices[e] != v:
@@ -50,7 +50,7 @@ def place_both_ways(
     out_indices: Array,
     out_weights: Array | None,
 ) -> None:
-    """Write each edge into the rows of both its ends, a self-loop once."""
+    """Write each edge into the rows of both endpoints, a self-loop once."""
     for v in range(indptr.size - 1):
         for e in range(indptr[v], indptr[v + 1]):
             u = indices[e]
@@ -69,18 +69,18 @@ def place_both_ways(
 
 @jit
 def sort_rows(indptr: Array, indices: Array, weights: Array | None) -> None:
-    """Sort each row by neighbour id, in place, its weights along with it."""
+    """Sort each row by neighbour id, together with its weights, in place."""
     for v in range(indptr.size - 1):
         lo, hi = indptr[v], indptr[v + 1]
         e = lo + 1
         while e < hi and indices[e - 1] <= indices[e]:
             e += 1
         if e >= hi:
-            continue  # sorted already, as many files are
+            continue  # already sorted, as in many files
         if weights is None:
             indices[lo:hi].sort()
         else:
-            # stable, so that the sum over equal edges does not depend on the sort
+            # stable, so that the sum over duplicates does not depend on the sort
             order = np.argsort(indices[lo:hi], kind="mergesort")
             indices[lo:hi] = indices[lo:hi][order]
             weights[lo:hi] = weights[lo:hi][order]
@@ -88,10 +88,10 @@ def sort_rows(indptr: Array, indices: Array, weights: Array | None) -> None:
 
 @jit
 def merge_rows(indptr: Array, indices: Array, weights: Array | None, add: bool) -> int:
-    """Merge equal neighbours within each sorted row, in place; return how many entries went.
+    """Merge duplicates within each sorted row, in place; return the number of entries removed.
 
-    Weights of merged entries are added, or the larger one stays. ``indptr`` is rewritten; what lies
-    beyond its last offset is left over.
+    Weights of duplicates are added (``add``), or the largest is kept. ``indptr`` is updated; entries beyond its last
+    offset are unused.
     """
     kept = 0
     lo = indptr[0]
@@ -125,12 +125,29 @@ def merge_directions(
     out_weights: Array | None,
     counts: Array,
 ) -> int:
-    """Merge the entries of each sorted row that lead to the same neighbour; return how many are left.
+    """Merge the two directions and the duplicates of each edge, within sorted rows.
 
-    The rows are those of nodes start, start + 1, ... A code is 2u for an edge as it was given and 2u + 1 for one
-    turned round. Weights of equal edges are added; where the two directions differ the larger one counts. ``indptr``
-    is rewritten. To ``counts`` are added the edges given more than once, the self-loops, and the entries whose
-    directions differ in weight.
+    Weights of duplicates are added; if the two directions differ in weight, the larger one is kept.
+
+    Parameters
+    ----------
+    indptr : int array
+        Offsets of the rows of nodes start, start + 1, ...; updated.
+    start : int
+        First node.
+    codes : int array
+        Entries: 2u for an edge to u, 2u + 1 for the reverse of an edge from u.
+    weights : array or None
+        Weights of the entries.
+    indices, out_weights : array, array or None
+        Merged entries, written.
+    counts : int array, shape (3,) or longer
+        The numbers of duplicate edges, of self-loops, and of entries whose directions differ in weight are added.
+
+    Returns
+    -------
+    int
+        Number of merged entries.
     """
     kept = 0
     lo = indptr[0]
@@ -140,19 +157,19 @@ def merge_directions(
         while e < hi:
             u = codes[e] >> 1
             first = e
-            there = back = 0.0
+            forward = backward = 0.0
             while e < hi and codes[e] == 2 * u:
-                there += 1.0 if weights is None else weights[e]
+                forward += 1.0 if weights is None else weights[e]
                 e += 1
             counts[0] += max(0, e - first - 1)
             while e < hi and codes[e] == 2 * u + 1:
-                back += 1.0 if weights is None else weights[e]
+                backward += 1.0 if weights is None else weights[e]
                 e += 1
             counts[1] += u == start + v
-            counts[2] += there > 0 and back > 0 and there != back
+            counts[2] += forward > 0 and backward > 0 and forward != backward
             indices[kept] = u
             if out_weights is not None:
-                out_weights[kept] = max(there, back)
+                out_weights[kept] = max(forward, backward)
             kept += 1
         lo = hi
         indptr[v + 1] = kept
@@ -161,7 +178,7 @@ def merge_directions(
 
 @jit
 def sum_rows(indptr: Array, weights: Array, out: Array) -> None:
-    """Add to ``out[v]`` the weights of v's row, one after the other."""
+    """Add the weights of row v to ``out[v]``, in the order of the row."""
     for v in range(indptr.size - 1):
         for e in range(indptr[v], indptr[v + 1]):
             out[v] += weights[e]
@@ -180,10 +197,10 @@ def count_self_loops(indptr: Array, indices: Array) -> int:
 
 @jit
 def count_one_way(indptr: Array, indices: Array, weights: Array | None, cursor: Array) -> int:
-    """Count the edges of sorted rows whose reverse is missing or has another weight.
+    """Count the edges of sorted rows whose reverse is missing or has another weight, in O(m).
 
-    ``cursor`` starts as a copy of ``indptr[:-1]``. Sources come in rising order, and so do the entries
-    of every row, so the reverse of each edge is met by moving one cursor per row forward: O(m).
+    ``cursor`` starts as a copy of ``indptr[:-1]``. Sources are visited in ascending order, and the entries of each row
+    ascend too, so one cursor per row, which only moves forward, finds the reverse of every edge.
     """
     count = 0
     for v in range(indptr.size - 1):
@@ -200,9 +217,9 @@ def count_one_way(indptr: Array, indices: Array, weights: Array | None, cursor: 
 
 @jit
 def count_components(indptr: Array, indices: Array, parent: Array) -> int:
-    """Count the connected components by union-find; ``parent`` starts as 0 … n - 1.
+    """Count the connected components by union-find; ``parent`` starts as 0, ..., n - 1.
 
-    SciPy's routine copies the whole adjacency as float64 first; this one needs n integers.
+    SciPy's routine first copies the whole adjacency as float64; this one needs n integers.
     """
     count = parent.size
     for v in range(indptr.size - 1):
@@ -235,7 +252,7 @@ def clear_diagonal(indptr: Array, indices: Array, data: Array) -> None:
 
 @jit
 def scale_both_sides(indptr: Array, indices: Array, data: Array, scale: Array) -> None:
-    """Multiply each entry by scale_v · scale_u, in place: D^-1/2 A D^-1/2 where scale = d^-1/2."""
+    """Multiply each entry (v, u) by scale_v · scale_u, in place: D^-1/2 A D^-1/2 for scale = d^-1/2."""
     for v in range(indptr.size - 1):
         for e in range(indptr[v], indptr[v + 1]):
             data[e] *= scale[v] * scale[indices[e]]

@@ -5,16 +5,30 @@ from __future__ import annotations
 import numpy as np
 
 from gpatcher.kernels.compile import Array, jit
-from gpatcher.kernels.labels import _mix
+from gpatcher.kernels.splitmix import mix
 
 
 @jit
 def draw_rmat(keys: Array, seed: np.uint64, start: int, n: int, levels: int, a: float, ab: float, abc: float) -> None:
-    """Fill ``keys`` with R-MAT draws ``start``, ``start + 1``, ...: an edge u < v as u · 2^32 + v.
+    """Draw edges u < v of an R-MAT graph as keys u · 2^32 + v.
 
-    A self-loop or an id from n on becomes the largest int64. Each of the ``levels`` bits of the ids is
-    drawn with the quarters (0, 0) up to a, (0, 1) up to ab, (1, 0) up to abc and (1, 1) above. The random
-    numbers are splitmix64 at a place set by the number of the draw, so blocks may be drawn in any order.
+    Each bit of the pair (u, v) is (0, 0) for a uniform number below a, (0, 1) below ab, (1, 0) below abc and (1, 1)
+    otherwise. The numbers are those of splitmix64 at a position given by the number of the draw, so blocks can be drawn
+    in any order.
+
+    Parameters
+    ----------
+    keys : int64 array
+        Written. A self-loop or an id of n or more becomes the largest int64.
+    seed : uint64
+    start : int
+        Number of the first draw.
+    n : int
+        Number of nodes.
+    levels : int
+        Number of bits of an id.
+    a, ab, abc : float
+        Cumulative probabilities of the first three quadrants.
     """
     words = (levels + 1) // 2  # one word has 32 random bits for each of two levels
     low = np.uint64(0xFFFFFFFF)
@@ -24,8 +38,8 @@ def draw_rmat(keys: Array, seed: np.uint64, start: int, n: int, levels: int, a: 
         word = np.uint64(0)
         for level in range(levels):
             if level % 2 == 0:
-                place = np.uint64((start + e) * words + level // 2 + 1)
-                word = _mix(seed + place * np.uint64(0x9E3779B97F4A7C15))
+                position = np.uint64((start + e) * words + level // 2 + 1)
+                word = mix(seed + position * np.uint64(0x9E3779B97F4A7C15))
             else:
                 word >>= np.uint64(32)
             r = float(word & low) / 4294967296.0

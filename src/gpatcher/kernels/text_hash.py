@@ -1,4 +1,4 @@
-"""Hashed words of text columns."""
+"""Feature hashing of the words of text columns."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import numpy as np
 
 from gpatcher.kernels.compile import Array, jit
 
-# The small letter or the digit that a byte stands for within a word; 0 where it is no part of one. What is beyond ASCII
-# stays as it is.
+# The byte of a word in lower case, or 0 for bytes that separate words; bytes beyond ASCII are kept.
 _LETTER = np.array([c if c > 127 else ord(chr(c).lower()) if chr(c).isalnum() or c == 95 else 0 for c in range(256)])
 
 
 @jit
 def _murmur_block(block: int) -> int:
-    """Return four bytes as murmur3 mixes them before they enter the hash."""
+    """Mix a block of four bytes as MurmurHash3 does before it enters the state."""
     block = (block * 0xCC9E2D51) & 0xFFFFFFFF
     block = (block << 15 | block >> 17) & 0xFFFFFFFF
     return (block * 0x1B873593) & 0xFFFFFFFF
@@ -23,13 +22,25 @@ def _murmur_block(block: int) -> int:
 
 @jit
 def hash_words(start: Array, text: Array, width: int, entries: Array, column: Array, value: Array) -> None:
-    """Hash the words of each row by murmur3 to columns with a sign, add them up and scale the row to length 1.
+    """Hash the words of each row by MurmurHash3 to signed columns, and normalise the row to Euclidean norm 1.
 
-    Row v is ``text[start[v]:start[v + 1]]`` in UTF-8; a word is two bytes or more for which `_LETTER` has no 0. Its
-    entries go to ``entries[v]:entries[v + 1]`` of ``column`` and ``value``, which have room for one per three bytes.
+    A word is a sequence of two or more bytes for which `_LETTER` is not 0.
+
+    Parameters
+    ----------
+    start : int array, shape (n + 1,)
+        Row v is ``text[start[v]:start[v + 1]]``.
+    text : uint8 array
+        Text in UTF-8.
+    width : int
+        Number of columns.
+    entries : int array, shape (n + 1,)
+        Offsets of the rows in ``column`` and ``value``, written.
+    column, value : array
+        Entries of the rows, written; with room for one entry per three bytes of text.
     """
     total = np.zeros(width)
-    met = np.empty(width, np.int32)
+    columns = np.empty(width, np.int32)  # of the current row, in the order of their first word
     seen = np.zeros(width, np.bool_)
     at = 0
     entries[0] = 0
@@ -52,20 +63,20 @@ def hash_words(start: Array, text: Array, width: int, entries: Array, column: Ar
                     state = ((state ^ state >> 16) * 0x85EBCA6B) & 0xFFFFFFFF
                     state = ((state ^ state >> 13) * 0xC2B2AE35) & 0xFFFFFFFF
                     state ^= state >> 16
-                    negative = state >> 31  # as a signed number; without a branch, which would be taken at random
+                    negative = state >> 31  # sign bit; a branch on it could not be predicted
                     j = np.uint32((state ^ -negative) + negative) % np.uint32(width)
                     if not seen[j]:
                         seen[j] = True
-                        met[count] = j
+                        columns[count] = j
                         count += 1
                     total[j] += 1 - 2 * negative
                 state = block = length = 0
         square = 0.0
         for e in range(count):
-            square += total[met[e]] ** 2
+            square += total[columns[e]] ** 2
         norm = math.sqrt(square)
         for e in range(count):
-            j = met[e]
+            j = columns[e]
             if total[j] != 0:
                 column[at] = j
                 value[at] = total[j] / norm
@@ -79,7 +90,7 @@ def hash_words(start: Array, text: Array, width: int, entries: Array, column: Ar
 def append_words(
     entries: Array, column: Array, value: Array, offset: int, cursor: Array, indices: Array, data: Array
 ) -> None:
-    """Put the hashed words of each row, as `hash_words` wrote them, into a sparse table from column ``offset`` on."""
+    """Write the entries of `hash_words` to CSR rows, from column ``offset`` on; ``cursor`` is advanced."""
     for v in range(cursor.size):
         at = cursor[v] - entries[v]
         for e in range(entries[v], entries[v + 1]):

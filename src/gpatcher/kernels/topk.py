@@ -1,4 +1,4 @@
-"""The top of each row of scores."""
+"""Top-p of each row of scores; ties are broken by node id."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from gpatcher.kernels.compile import Array, jit
 
 @jit
 def _comes_before(score: float, node: int, other_score: float, other_node: int) -> bool:
+    """Return whether a node ranks before another: by descending score, then by ascending id."""
     return score > other_score or (score == other_score and node < other_node)
 
 
 @jit
 def insert_sorted(score: float, node: int, scores: Array, nodes: Array, count: int) -> int:
-    """Insert a node into a list kept by falling score, then by rising id; return the new length."""
+    """Insert a node into a list sorted by descending score, then ascending id; return the new length."""
     size = nodes.size
     if size == 0:
         return 0
@@ -32,10 +33,18 @@ def insert_sorted(score: float, node: int, scores: Array, nodes: Array, count: i
 
 @jit
 def top_of_rows(rows: Array, first: int, least: float, index: Array, score: Array) -> None:
-    """Write the patch of each row of scores: the ego node, then the others by falling score and rising id.
+    """Write the patch of each row of scores: the ego node, then the others by descending score and ascending id.
 
-    ``rows`` (b, n) are the scores of nodes first, first + 1, ...; ``index`` and ``score`` (b, p) come filled
-    with -1 and 0. A node whose score is at most ``least`` times the row's largest in size is left out.
+    Parameters
+    ----------
+    rows : float array, shape (b, n)
+        Scores of the nodes first, first + 1, ...
+    first : int
+        Node of the first row.
+    least : float
+        A node whose absolute score is at most ``least`` times the largest of its row is left out.
+    index, score : array, shape (b, p)
+        Patches, written; initialised with -1 and 0.
     """
     for r in range(rows.shape[0]):
         ego = first + r
@@ -53,21 +62,27 @@ def top_of_rows(rows: Array, first: int, least: float, index: Array, score: Arra
 
 
 @jit
-def top_of_candidates(around: Array, score: Array, places: Array) -> None:
-    """Write where the first of each row stand, by falling score, then by rising id.
+def top_of_candidates(candidates: Array, score: Array, positions: Array) -> None:
+    """Write the positions of the top p candidates of each row, by descending score and ascending id.
 
-    ``around`` and ``score`` are (b, candidates), ``places`` (b, p) with p at most the candidates.
+    Parameters
+    ----------
+    candidates : int array, shape (b, k)
+        Node ids.
+    score : float array, shape (b, k)
+    positions : int array, shape (b, p)
+        Columns of ``candidates``, written; p is at most k.
     """
-    size = places.shape[1]
-    for v in range(places.shape[0]):
-        for j in range(around.shape[1]):
+    size = positions.shape[1]
+    for v in range(positions.shape[0]):
+        for j in range(candidates.shape[1]):
             at = min(j, size)
             while at > 0:
-                other = places[v, at - 1]
-                if not _comes_before(score[v, j], around[v, j], score[v, other], around[v, other]):
+                other = positions[v, at - 1]
+                if not _comes_before(score[v, j], candidates[v, j], score[v, other], candidates[v, other]):
                     break
                 if at < size:
-                    places[v, at] = other
+                    positions[v, at] = other
                 at -= 1
             if at < size:
-                places[v, at] = j
+                positions[v, at] = j

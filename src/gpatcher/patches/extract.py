@@ -137,7 +137,10 @@ def extract_patches(graph: Graph, extractor: Extractor | str = "ppr", *, memory:
     if not isinstance(extractor, LearnedFilter):
         patches: Patches = extractor.prepare(graph, memory=memory)
         return patches
-    if isinstance(extractor, PolynomialFilter) and not is_affordable(graph.n, memory):
+    exact = extractor.exact if isinstance(extractor, PolynomialFilter) else True
+    if exact is False:
+        return extractor.source(extractor.prepare(graph)).patches()
+    if exact is None and not is_affordable(graph.n, memory):
         raise InputError(
             f"eigenvectors of {graph.n:,} nodes take more than the memory or ten minutes; before training, a "
             f"polynomial filter ranks as personalised PageRank: use PPR(c={extractor.c}), or train the filter without "

@@ -41,20 +41,10 @@ _WIDE_EPS = 1e-4  # of the PageRank that finds the farther candidates
 
 @dataclass(frozen=True)
 class PolynomialFilter(LearnedFilter):
-    """Patches by the filter `Polynomial`: one weight per power, the same for all eigenvalues.
+    """Patches by the filter `Polynomial`: one weight per power; its other parameters are inherited.
 
     Parameters
     ----------
-    size : int
-        Patch size p, the node itself included.
-    K : int
-        Number of powers of the filter.
-    self_loops : bool
-        Whether every node gets a self-loop.
-    c : float
-        The filter starts as personalised PageRank with this damping factor.
-    candidates : int
-        Nodes that may enter a patch, as a multiple of ``size``; at least 64 in all.
     eps : float
         Residual per degree of the push that finds candidates where no eigenvectors are used.
     exact : bool, optional
@@ -75,23 +65,27 @@ class PolynomialFilter(LearnedFilter):
 
     def resolve(self, graph: Graph, memory: int | None = None) -> tuple[Extractor, ...]:
         """Return the filter with ``exact`` decided."""
-        exact = is_affordable(graph.n, memory) if self.exact is None else self.exact
-        return (replace(self, exact=exact),)
+        return (replace(self, exact=self._is_exact(graph.n, memory)),)
+
+    def _is_exact(self, n: int, memory: int | None) -> bool:
+        """Return whether eigenvectors are used in a graph of n nodes."""
+        return is_affordable(n, memory) if self.exact is None else self.exact
 
     def prepare(self, graph: Graph, *, memory: int | None = None, progress: Progress | None = None) -> PairProducts:
         """Choose candidates around every node and compute their products, with or without eigenvectors."""
-        if self.exact or (self.exact is None and is_affordable(graph.n, memory)):
+        if self._is_exact(graph.n, memory):
             return super().prepare(graph, memory=memory, progress=progress)
         adjacency = walk_adjacency(graph, self.self_loops)
         return moment_products(adjacency, np.arange(graph.n), self, moment_budget(graph.n, self.K), progress=progress)
 
     def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> PairProducts:
         """Return what the extended graph gives for the unseen nodes; without eigenvectors by walks from them alone."""
-        if self.exact:
+        n = unseen.graph.n + unseen.count
+        if self._is_exact(n, memory):
             products: PairProducts = super().prepare_unseen(unseen, memory=memory)
             return products
         adjacency = cached_adjacency(unseen.graph, self.self_loops)
-        budget = moment_budget(unseen.graph.n + unseen.count, self.K)
+        budget = moment_budget(n, self.K)
         overlay = overlay_rows(unseen, adjacency, self.self_loops)
         return moment_products(adjacency, unseen.nodes, self, budget, overlay=overlay)
 

@@ -39,8 +39,6 @@ class PPR(Extractor):
 
     Parameters
     ----------
-    size : int
-        Patch size p, the node itself included.
     c : float
         Damping factor, in (0, 1): how far the walk goes.
     eps : float

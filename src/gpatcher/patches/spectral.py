@@ -33,8 +33,6 @@ class SpectralExtractor(Extractor):
 
     Parameters
     ----------
-    size : int
-        Patch size p, the node itself included.
     K : int
         Number of powers of the filter.
     self_loops : bool
@@ -156,12 +154,6 @@ class LearnedFilter(SpectralExtractor):
 
     Parameters
     ----------
-    size : int
-        Patch size p, the node itself included.
-    K : int
-        Number of powers of the filter.
-    self_loops : bool
-        Whether every node gets a self-loop.
     c : float
         The filter starts as personalised PageRank with this damping factor.
     candidates : int
@@ -192,20 +184,10 @@ class LearnedFilter(SpectralExtractor):
 
 @dataclass(frozen=True)
 class AdaptiveFilter(LearnedFilter):
-    """Patches by the heterophily-aware filter `Adaptive`, the paper's own.
+    """Patches by the heterophily-aware filter `Adaptive`, the paper's own; its other parameters are inherited.
 
     Parameters
     ----------
-    size : int
-        Patch size p, the node itself included.
-    K : int
-        Number of powers of the filter.
-    self_loops : bool
-        Whether every node gets a self-loop.
-    c : float
-        The filter starts as personalised PageRank with this damping factor.
-    candidates : int
-        Nodes that may enter a patch, as a multiple of ``size``; at least 64 in all.
     sigma : {"none", "tanh", "relu"}
         Activation inside the sum of Eq. 4.
     """

@@ -138,7 +138,8 @@ def _degrees(degrees: IntArray) -> Figure:
     plot.update_xaxes(type="log", title="degree", dtick=1)
     plot.update_yaxes(type="log", title="nodes", dtick=1)
     isolated = int((degrees == 0).sum())
-    return Figure("Degrees", f"Both axes are logarithmic; {counted(isolated, 'node')} of degree 0 not drawn.", plot)
+    more = f" Not drawn: {counted(isolated, 'node')} of degree 0." if isolated else ""
+    return Figure("Degrees", f"Both axes are logarithmic.{more}", plot)
 
 
 def _class_balance(measures: Heterophily, names: tuple[str, ...]) -> Figure:
@@ -179,8 +180,8 @@ def _lemma(spectral: SpectralDiagnosis) -> Table:
     ]
     first = next(iter(spectral.lemma.values()))
     caption = (
-        "The paper's lower bound on the mean response of a filter, evaluated for three filters. "
-        f"{first.zero_components} components of Ĥ are zero and left out; {first.repeated_eigenvalues} eigenvalues are "
-        "repeated, and there Ĥ depends on the choice of the eigenvectors."
+        "The paper's lower bound on the mean response of a filter, evaluated for three filters. Left out: "
+        f"{counted(first.zero_components, 'component')} of Ĥ equal to zero. Repeated eigenvalues: "
+        f"{first.repeated_eigenvalues}; on these, Ĥ depends on the choice of the eigenvectors."
     )
     return Table("Lemma 1 on this graph", caption, ("filter", "mean g", "bound", "log AM", "holds", "in words"), rows)

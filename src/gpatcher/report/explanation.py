@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gpatcher.errors import counted
 from gpatcher.report.page import Figure, Notes, Table, write_page
-from gpatcher.trust.explain import Explanation, hops_text, label_text
+from gpatcher.trust.explain import Explanation, hops_text, label_text, position_text
 
 COLUMNS = ("position", "id", "score", "distance", "label", "contribution")
 
@@ -25,7 +25,14 @@ def sentences(explanation: Explanation) -> list[str]:
 def member_rows(explanation: Explanation) -> list[tuple[str, ...]]:
     """Return the `COLUMNS` of each member as text."""
     return [
-        (str(m.place), str(m.id), f"{m.score:.4f}", hops_text(m.hops), label_text(m), f"{m.contribution:+.3f}")
+        (
+            position_text(m, explanation),
+            str(m.id),
+            f"{m.score:.4f}",
+            hops_text(m.hops),
+            label_text(m),
+            f"{m.contribution:+.3f}",
+        )
         for m in explanation.members
     ]
 

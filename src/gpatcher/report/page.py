@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +132,23 @@ def write_page(path: str | Path, title: str, subtitle: str, parts: Sequence[Part
         loader=jinja2.PackageLoader("gpatcher.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     text = environment.get_template("page.html").render(
-        title=title, subtitle=subtitle, parts=[(type(p).__name__, p) for p in parts], plotly=get_plotlyjs()
+        title=title, subtitle=subtitle, parts=[(type(p).__name__, p) for p in _fill_rows(parts)], plotly=get_plotlyjs()
     )
     write_text(path, text)
     return path
+
+
+def _fill_rows(parts: Sequence[Part]) -> list[Part]:
+    """Widen each figure that would be alone in a row of the two columns."""
+
+    def is_wide(part: Part | None) -> bool:
+        return part is None or getattr(part, "wide", True)
+
+    filled: list[Part] = []
+    column = 0
+    for part, following in zip(parts, [*parts[1:], None], strict=True):
+        if isinstance(part, Figure) and column == 0 and is_wide(following):
+            part = replace(part, wide=True)
+        column = 0 if is_wide(part) else 1 - column
+        filled.append(part)
+    return filled

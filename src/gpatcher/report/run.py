@@ -129,7 +129,7 @@ def _accuracy(result: BaselineResult, evaluation: Evaluation) -> float:
 
 
 def _baselines(evaluation: Evaluation) -> Table:
-    seconds = "loaded, not trained" if evaluation.seconds is None else f"{evaluation.seconds:.1f}"
+    seconds = "from a saved model" if evaluation.seconds is None else f"{evaluation.seconds:.1f}"
     rows = [(evaluation.model, f"{evaluation.val_accuracy:.1%}", f"{evaluation.accuracy:.1%}", seconds)]
     for result in evaluation.baselines:
         accuracy = f"{_accuracy(result, evaluation):.1%}"
@@ -248,7 +248,7 @@ def _learning_curve(evaluation: Evaluation) -> Figure:
     plot.add_vline(x=evaluation.best_epoch, line_dash="dot", line_color=GREY)
     plot.update_xaxes(title="epoch")
     plot.update_yaxes(title="loss")
-    return Figure("Learning curve", f"The weights of epoch {evaluation.best_epoch} (dotted line) were kept.", plot)
+    return Figure("Learning curve", f"The weights of epoch {evaluation.best_epoch} (dotted) were kept.", plot)
 
 
 def _explorer(evaluation: Evaluation) -> Explorer:
@@ -265,7 +265,7 @@ def _explorer(evaluation: Evaluation) -> Explorer:
 def _compact(explanation: Explanation) -> dict[str, Any]:
     """Return an explanation with the coordinates of its members, and no more digits than the page shows."""
     content = explanation.to_dict()
-    for member, (x, y) in zip(content["members"], explanation.places().round(3).tolist(), strict=True):
+    for member, (x, y) in zip(content["members"], explanation.layout().round(3).tolist(), strict=True):
         del member["node"]
         member |= {"x": x, "y": y, "score": round(member["score"], 6), "contribution": round(member["contribution"], 6)}
     return content

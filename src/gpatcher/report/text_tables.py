@@ -1,4 +1,4 @@
-"""The tables of a bench in Markdown, CSV and LaTeX."""
+"""Benchmark results as Markdown, CSV and LaTeX."""
 
 from __future__ import annotations
 
@@ -7,73 +7,86 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from gpatcher.bench.leaderboard import NOT_RUN, OURS, Board, compare, head, is_leaky, metric_of, verdict
+from gpatcher.bench.leaderboard import NOT_RUN, OURS, ResultTable, compare, head, is_leaky, metric_of, verdict
 from gpatcher.bench.plan import row_title
 from gpatcher.bench.statistics import Ranks
 
 
-def markdown(boards: Sequence[Board]) -> str:
-    """Return the verdict and the tables of results in Markdown."""
-    lines = ["# GPatcher, measured", "", *(f"- {line}" for line in verdict(boards)), ""]
-    for board in (board for board in boards if board.is_table):
-        found = board.ranks()
-        lines += [f"## {board.preset.title}", "", board.preset.about, ""]
-        lines.append("| % | " + " | ".join(map(head, board.datasets)) + " | mean rank |")
-        lines.append("|---" * (len(board.datasets) + 2) + "|")
-        for row in board.rows:
-            cells = [_plain(board, row, d) for d in board.datasets]
-            place = f"{found.mean[row]:.2f}" if found is not None and row in found.models else ""
-            lines.append(f"| {row_title(row)} | " + " | ".join(cells) + f" | {place} |")
-        lines.append("| runs | " + " | ".join(board.run_counts(d) for d in board.datasets) + " | |")
-        lines.append("| splits | " + " | ".join(board.split_codes(d) for d in board.datasets) + " | |")
+def markdown(tables: Sequence[ResultTable]) -> str:
+    """Return the summary and the result tables in Markdown."""
+    lines = ["# Benchmark results", "", *(f"- {line}" for line in verdict(tables)), ""]
+    for table in (table for table in tables if table.is_table):
+        ranks = table.ranks()
+        lines += [f"## {table.experiment.title}", "", table.experiment.description, ""]
+        lines.append("| % | " + " | ".join(map(head, table.datasets)) + " | mean rank |")
+        lines.append("|---" * (len(table.datasets) + 2) + "|")
+        for row in table.rows:
+            cells = [_cell(table, row, d) for d in table.datasets]
+            mean = f"{ranks.mean[row]:.2f}" if ranks is not None and row in ranks.models else ""
+            lines.append(f"| {row_title(row)} | " + " | ".join(cells) + f" | {mean} |")
+        lines.append("| runs | " + " | ".join(table.run_counts(d) for d in table.datasets) + " | |")
+        lines.append("| splits | " + " | ".join(table.split_codes(d) for d in table.datasets) + " | |")
         lines.append("")
-    lines += ["In brackets: the paper's figure. † Copies of many test nodes are in train.", ""]
+    lines += ["In parentheses: the result in the paper. † Many test nodes have a duplicate in train.", ""]
     return "\n".join(lines)
 
 
-def _plain(board: Board, row: str, dataset: str) -> str:
-    cell, printed = board.cell(row, dataset), board.printed(row, dataset)
+def _cell(table: ResultTable, row: str, dataset: str) -> str:
+    cell, printed = table.cell(row, dataset), table.printed(row, dataset)
     paper = "" if printed is None else f" ({printed[0]:.1f})"
     return NOT_RUN + paper if cell is None else f"{cell}{paper}"
 
 
 COLUMNS = (
-    *("preset", "model", "dataset", "metric", "leaky", "runs", "mean", "std", "low", "high", "paper_mean", "paper_std"),
-    *("difference", "mean_rank", "p_against_gpatcher", "splits", "config_hash", "tuned_trials", "train_seconds"),
+    *(
+        "experiment",
+        "model",
+        "dataset",
+        "metric",
+        "leaky",
+        "runs",
+        "mean",
+        "std",
+        "low",
+        "high",
+        "paper_mean",
+        "paper_std",
+    ),
+    *("difference", "mean_rank", "p_against_gpatcher", "splits", "settings_hash", "trials", "train_seconds"),
     *("extract_seconds", "peak_rss_mb"),
 )
 
 
-def csv_text(boards: Sequence[Board]) -> str:
-    """Return one line per cell of every table, in %; empty where a cell was not run."""
+def csv_text(tables: Sequence[ResultTable]) -> str:
+    """Return one line per cell of every table, in %; the results of a cell that was not run are empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    for board in (board for board in boards if board.is_table):
-        found = board.ranks()
-        for row in board.rows:
-            for dataset in board.datasets:
-                writer.writerow(_csv_row(board, row, dataset, found))
+    for table in (table for table in tables if table.is_table):
+        ranks = table.ranks()
+        for row in table.rows:
+            for dataset in table.datasets:
+                writer.writerow(_csv_row(table, row, dataset, ranks))
     return text.getvalue()
 
 
-def _csv_row(board: Board, row: str, dataset: str, found: Ranks | None) -> dict[str, Any]:
+def _csv_row(table: ResultTable, row: str, dataset: str, ranks: Ranks | None) -> dict[str, Any]:
     line: dict[str, Any] = {
-        "preset": board.name,
+        "experiment": table.name,
         "model": row,
         "dataset": dataset,
         "metric": metric_of(dataset),
         "leaky": is_leaky(dataset),
         "runs": 0,
     }
-    printed, cell, runs = board.printed(row, dataset), board.cell(row, dataset), board.runs.get((row, dataset))
+    printed, cell, runs = table.printed(row, dataset), table.cell(row, dataset), table.runs.get((row, dataset))
     if printed is not None:
         line |= {"paper_mean": printed[0], "paper_std": printed[1]}
-    if found is not None and row in found.models:
-        line["mean_rank"] = round(found.mean[row], 3)
+    if ranks is not None and row in ranks.models:
+        line["mean_rank"] = round(ranks.mean[row], 3)
     if cell is None or runs is None:
         return line
-    tested = compare(board, OURS, row, dataset) if row != OURS else None
+    comparison = compare(table, OURS, row, dataset) if row != OURS else None
     return line | {
         "runs": cell.count,
         "mean": round(100 * cell.mean, 3),
@@ -81,53 +94,52 @@ def _csv_row(board: Board, row: str, dataset: str, found: Ranks | None) -> dict[
         "low": None if cell.low is None else round(100 * cell.low, 3),
         "high": None if cell.high is None else round(100 * cell.high, 3),
         "difference": None if printed is None else round(100 * cell.mean - printed[0], 3),
-        "p_against_gpatcher": None if tested is None or tested[1] is None else f"{tested[1]:.4g}",
+        "p_against_gpatcher": None if comparison is None or comparison[1] is None else f"{comparison[1]:.4g}",
         "splits": runs.splits,
-        "config_hash": runs.records[-1]["config_hash"],
-        "tuned_trials": runs.records[-1]["tuned"],
+        "settings_hash": runs.records[-1]["settings_hash"],
+        "trials": runs.records[-1]["trials"],
         "train_seconds": round(runs.mean("train_seconds"), 3),
         "extract_seconds": round(runs.mean("extract_seconds"), 3),
         "peak_rss_mb": max(r["peak_rss_mb"] for r in runs.records),
     }
 
 
-def latex(boards: Sequence[Board]) -> str:
-    """Return the tables of results in LaTeX (booktabs)."""
+def latex(tables: Sequence[ResultTable]) -> str:
+    """Return the result tables in LaTeX (booktabs)."""
     blocks = []
-    for board in (board for board in boards if board.is_table):
-        heads = " & ".join(_escape(head(d)) for d in board.datasets)
+    for table in (table for table in tables if table.is_table):
+        titles = " & ".join(_escape(head(d)) for d in table.datasets)
         lines = [
-            f"% {board.name}: {board.preset.title}",
-            r"\begin{tabular}{l" + "c" * len(board.datasets) + "}",
+            f"% {table.name}: {table.experiment.title}",
+            r"\begin{tabular}{l" + "c" * len(table.datasets) + "}",
             r"\toprule",
-            f"Model & {heads} \\\\",
+            f"Model & {titles} \\\\",
             r"\midrule",
         ]
-        for row in board.rows:
+        for row in table.rows:
             cells = []
-            for dataset in board.datasets:
-                cell = board.cell(row, dataset)
-                means = [c.mean for r in board.rows if (c := board.cell(r, dataset)) is not None]
+            for dataset in table.datasets:
+                cell, best = table.cell(row, dataset), table.best(dataset)
                 if cell is None:
                     cells.append("--")
                     continue
                 mean = f"{100 * cell.mean:.1f}"
-                shown = rf"\textbf{{{mean}}}" if len(means) > 1 and cell.mean >= max(means) - 1e-12 else mean
+                shown = rf"\textbf{{{mean}}}" if best is not None and cell.mean >= best - 1e-12 else mean
                 cells.append(f"{shown} {cell.spread}".rstrip().replace("±", r"$\pm$"))
             lines.append(f"{_escape(row_title(row))} & " + " & ".join(cells) + r" \\")
         lines += [
             r"\midrule",
-            "Runs & " + " & ".join(board.run_counts(d) or "0" for d in board.datasets) + r" \\",
-            "Splits & " + " & ".join(rf"\texttt{{{board.split_codes(d)}}}" for d in board.datasets) + r" \\",
+            "Runs & " + " & ".join(table.run_counts(d) or "0" for d in table.datasets) + r" \\",
+            "Splits & " + " & ".join(rf"\texttt{{{table.split_codes(d)}}}" for d in table.datasets) + r" \\",
             r"\bottomrule",
             r"\end{tabular}",
         ]
         blocks.append("\n".join(lines))
-    note = "% Mean and standard deviation in %; $^\\dagger$: copies of many test nodes are in train; --: not run.\n"
+    note = "% Mean and standard deviation in %; $^\\dagger$: many test nodes have a duplicate in train; --: not run.\n"
     return note + "\n\n".join(blocks) + "\n"
 
 
 def _escape(text: str) -> str:
-    for plain, escaped in (("&", r"\&"), ("%", r"\%"), ("_", r"\_"), (" †", r"$^\dagger$"), ("φ", r"$\varphi$")):
-        text = text.replace(plain, escaped)
+    for character, escaped in (("&", r"\&"), ("%", r"\%"), ("_", r"\_"), (" †", r"$^\dagger$"), ("φ", r"$\varphi$")):
+        text = text.replace(character, escaped)
     return text

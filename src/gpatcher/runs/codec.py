@@ -48,7 +48,7 @@ def to_json(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} {value!r} cannot be written as JSON")
 
 
-def from_json(hint: Any, content: Any, place: str = "content") -> Any:
+def from_json(hint: Any, content: Any, where: str = "content") -> Any:
     """Return the value that `to_json` was given.
 
     Parameters
@@ -58,13 +58,13 @@ def from_json(hint: Any, content: Any, place: str = "content") -> Any:
         ``X | None``, str, int, float, bool or Any.
     content : Any
         What `to_json` returned.
-    place : str
+    where : str
         Name of the content in messages.
 
     Raises
     ------
     ValueError
-        If the content does not have this type; the message names the place.
+        If the content does not have this type; the message names the part.
 
     Examples
     --------
@@ -76,33 +76,33 @@ def from_json(hint: Any, content: Any, place: str = "content") -> Any:
         return content
     if origin in (Union, UnionType):
         (hint,) = (option for option in inner if option is not NoneType)
-        return None if content is None else from_json(hint, content, place)
+        return None if content is None else from_json(hint, content, where)
     if isinstance(hint, type) and is_dataclass(hint):
         hints = _type_hints(hint)
         if not isinstance(content, dict) or content.keys() != hints.keys():
-            raise ValueError(f"{place} must have the fields {', '.join(hints)}")
-        return hint(**{name: from_json(hints[name], content[name], f"{place}.{name}") for name in hints})
+            raise ValueError(f"{where} must have the fields {', '.join(hints)}")
+        return hint(**{name: from_json(hints[name], content[name], f"{where}.{name}") for name in hints})
     if origin is np.ndarray:
-        return _array(content, place)
+        return _array(content, where)
     if origin is dict and isinstance(content, dict):
-        return {key: from_json(inner[1], item, f"{place}.{key}") for key, item in content.items()}
+        return {key: from_json(inner[1], item, f"{where}.{key}") for key, item in content.items()}
     if origin in (list, tuple) and isinstance(content, list):
         each = inner if origin is tuple and Ellipsis not in inner else inner[:1] * len(content)
         if len(each) != len(content):
-            raise ValueError(f"{place} must have {len(each)} entries, got {len(content)}")
+            raise ValueError(f"{where} must have {len(each)} entries, got {len(content)}")
         return origin(
-            from_json(kind, item, f"{place}[{i}]") for i, (kind, item) in enumerate(zip(each, content, strict=True))
+            from_json(one, item, f"{where}[{i}]") for i, (one, item) in enumerate(zip(each, content, strict=True))
         )
     if hint is float and (type(content) in (int, float) or content in ("nan", "inf", "-inf")):
         return float(content) if isinstance(content, str) else content
     if type(content) is hint:
         return content
-    raise ValueError(f"{place} must be {getattr(hint, '__name__', hint)}, got {str(content)[:40]!r}")
+    raise ValueError(f"{where} must be {getattr(hint, '__name__', hint)}, got {str(content)[:40]!r}")
 
 
-def _array(content: Any, place: str) -> npt.NDArray[Any]:
+def _array(content: Any, where: str) -> npt.NDArray[Any]:
     try:
         values = np.frombuffer(zlib.decompress(b64decode(content["zlib"], validate=True)), content["dtype"])
         return values.reshape(content["shape"]).copy()
     except (KeyError, TypeError, ValueError, zlib.error) as error:
-        raise ValueError(f"{place} must be an array ({error})") from None
+        raise ValueError(f"{where} must be an array ({error})") from None

@@ -131,5 +131,5 @@ def summarise(values: Sequence[float]) -> Summary:
     if array.size == 1:
         return Summary(1, mean, None, None, None)
     std = float(array.std(ddof=1))
-    half = float(stats.t.ppf(0.975, len(array) - 1)) * std / np.sqrt(len(array))
-    return Summary(len(array), mean, std, max(0.0, mean - half), min(1.0, mean + half))
+    half = float(stats.t.ppf(0.975, array.size - 1)) * std / np.sqrt(array.size)
+    return Summary(array.size, mean, std, max(0.0, mean - half), min(1.0, mean + half))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from functools import cache
@@ -238,21 +239,10 @@ def _shown(value: Any) -> str:
 
 
 def parameter_docs(described: type[Any]) -> dict[str, str]:
-    """Return the description of each parameter from the numpydoc docstrings of a class and those it inherits from."""
+    """Return the description of each parameter from the numpydoc docstrings of a class and its bases."""
     docs: dict[str, str] = {}
-    for cls in reversed(described.__mro__):
-        docs |= _parameter_section(inspect.cleandoc(vars(cls).get("__doc__") or ""))
-    return docs
-
-
-def _parameter_section(docstring: str) -> dict[str, str]:
-    docs: dict[str, str] = {}
-    names: list[str] = []
-    for line in docstring.partition("Parameters\n----------\n")[2].splitlines():
-        if line.startswith("---"):  # the next section
-            break
-        if line.startswith("    "):
-            docs |= {name: f"{docs.get(name, '')} {line.strip()}".strip() for name in names}
-        elif line.strip():
-            names = [name.strip() for name in line.partition(" : ")[0].split(",")]
+    for base in reversed(described.__mro__):
+        _, _, section = inspect.cleandoc(base.__doc__ or "").partition("Parameters\n----------\n")
+        for entry in re.findall(r"^(\w[\w, ]*) : .*\n((?:    .*\n?)+)", section, re.MULTILINE):
+            docs |= {name.strip(): " ".join(entry[1].split()) for name in entry[0].split(",")}
     return docs

@@ -1,1 +1,1 @@
-"""All that distributes work: threads, processes, Ray, sorting on disk."""
+"""Scaling out: executors (threads, processes, Ray), process groups, external sorting."""

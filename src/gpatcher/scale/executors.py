@@ -1,6 +1,6 @@
-"""Executors: one way to map work over threads, processes or a Ray cluster.
+"""Executors: one `map` over threads, processes or a Ray cluster.
 
-Ray is imported here and in `gpatcher.scale.ray_training` alone, and only when it starts to work.
+Ray is imported only here and in `gpatcher.scale.ray_training`, and only once it is used.
 """
 
 from __future__ import annotations
@@ -18,35 +18,69 @@ from gpatcher.errors import InputError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-_AHEAD = 2  # items handed out per worker, so that none waits for the next
-_RETRIES = 10  # times that a piece of work is begun anew where its machine was lost
-_STORE_BYTES = 1 << 28
-_PATIENCE = 10.0  # seconds for a cluster to answer
+ENGINES = ("local", "ray")
+_AHEAD = 2  # tasks submitted per worker, so that no worker waits for its next one
+_RETRIES = 10  # retries of a task whose node was lost
+_STORE_BYTES = 1 << 28  # object store of a local cluster, besides the shared arguments
+_CONNECT_SECONDS = 10.0
 
 
 class Engine(Protocol):
-    """What maps a function over items."""
+    """Maps a function over items in parallel."""
 
     def map(
         self, function: Callable[..., Result], items: Iterable[Item], shared: Sequence[Any] = ()
     ) -> Iterator[tuple[Item, Result]]:
-        """Yield (item, function(item, *shared)) as they finish, in any order; an error of the function is raised.
+        """Yield ``(item, function(item, *shared))`` in the order of completion.
+
+        An exception of the function is raised here and cancels the tasks that have not started.
 
         Parameters
         ----------
-        function : one that can be imported by its name, so that other machines find it
-        items : taken a few at a time, as workers become free
-        shared : what every call needs, such as the arrays of a graph; sent to each machine once
+        function : callable
+            Function at module level, so that other processes can import it.
+        items : iterable
+            Consumed lazily, a few items ahead of the workers.
+        shared : sequence
+            Further arguments of every call, such as the arrays of a graph; sent to each node once.
         """
         ...
 
 
+def _map_unordered(
+    items: Iterable[Item],
+    submit: Callable[[Item], Any],
+    wait_any: Callable[[list[Any]], Iterator[tuple[Any, Result]]],
+    limit: Callable[[], float],
+) -> Iterator[tuple[Item, Result]]:
+    """Yield (item, result) in the order of completion, with at most ``limit()`` tasks submitted at a time."""
+    pending: dict[Any, Item] = {}
+
+    def collect() -> Iterator[tuple[Item, Result]]:
+        for task, result in wait_any(list(pending)):
+            yield pending.pop(task), result
+
+    for item in items:
+        pending[submit(item)] = item
+        if len(pending) >= limit():
+            yield from collect()
+    while pending:
+        yield from collect()
+
+
+def _wait_futures(futures: list[Future[Result]]) -> Iterator[tuple[Future[Result], Result]]:
+    """Wait for at least one future, and yield those that are done with their results."""
+    for future in wait(futures, return_when=FIRST_COMPLETED).done:
+        yield future, future.result()
+
+
 class LocalEngine:
-    """Threads of this process, for functions that release the interpreter's lock.
+    """Threads of this process, for functions that release the GIL.
 
     Parameters
     ----------
-    threads : by default one for each core
+    threads : int, optional
+        Number of threads; by default one per core.
 
     Examples
     --------
@@ -63,119 +97,24 @@ class LocalEngine:
         self, function: Callable[..., Result], items: Iterable[Item], shared: Sequence[Any] = ()
     ) -> Iterator[tuple[Item, Result]]:
         """See `Engine.map`."""
-        waiting: dict[Future[Result], Item] = {}
         pool = ThreadPoolExecutor(self.threads)
         try:
-            for item in items:
-                waiting[pool.submit(function, item, *shared)] = item
-                if len(waiting) >= _AHEAD * self.threads:
-                    yield from _finished(waiting)
-            while waiting:
-                yield from _finished(waiting)
+            yield from _map_unordered(
+                items, lambda item: pool.submit(function, item, *shared), _wait_futures, lambda: _AHEAD * self.threads
+            )
         finally:
-            # after an error or Ctrl-C: what has begun ends, the rest is not begun
+            # after an error or Ctrl-C, running tasks finish and the others are cancelled
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _finished(waiting: dict[Future[Result], Item]) -> Iterator[tuple[Item, Result]]:
-    done, _ = wait(waiting, return_when=FIRST_COMPLETED)
-    for future in done:
-        yield waiting.pop(future), future.result()
-
-
-class RayEngine:
-    """A Ray cluster, for work that one machine is too small for; needs the extra ``gpatcher[ray]``.
-
-    A piece of work whose machine is lost is done again on another. Every machine needs gpatcher installed.
+class ProcessEngine:
+    """Processes of this machine; a single one is this process itself.
 
     Parameters
     ----------
-    address : of a running cluster, as host:port, or "auto" for the one that this machine belongs to; "local" starts
-        one on this machine alone and stops it when the work is done
+    processes : int
+        Number of processes.
     """
-
-    def __init__(self, address: str = "local") -> None:
-        self.address = address
-
-    def map(
-        self, function: Callable[..., Result], items: Iterable[Item], shared: Sequence[Any] = ()
-    ) -> Iterator[tuple[Item, Result]]:
-        """See `Engine.map`; each of ``shared`` goes into the object store once."""
-        ray = import_ray()
-        own = not ray.is_initialized()
-        if own:
-            self._join(ray, sum(getattr(part, "nbytes", 0) for part in shared))
-        try:
-            references = [ray.put(part) for part in shared]
-            task = ray.remote(max_retries=_RETRIES)(function)
-            waiting: dict[Any, Item] = {}
-            for item in items:
-                waiting[task.remote(item, *references)] = item
-                if len(waiting) >= _AHEAD * ray.cluster_resources().get("CPU", 1):
-                    yield from _fetched(ray, waiting)
-            while waiting:
-                yield from _fetched(ray, waiting)
-        finally:
-            if own:
-                ray.shutdown()
-
-    def _join(self, ray: Any, nbytes: int) -> None:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        quiet = {"log_to_driver": False, "logging_level": "error", "configure_logging": True}
-        if self.address == "local":
-            # twice what is shared: results pass through the store too
-            ray.init("local", include_dashboard=False, object_store_memory=2 * nbytes + _STORE_BYTES, **quiet)
-            return
-        host, _, port = self.address.rpartition(":")
-        try:
-            if "/" not in host and port.isdecimal():
-                # ask before Ray does, which would try for minutes
-                socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
-            ray.init(self.address, **quiet)
-        except (OSError, OverflowError, RuntimeError, ValueError) as error:
-            raise InputError(
-                f"no Ray cluster answers at {self.address!r} ({next(iter(str(error).splitlines()), '')}); "
-                "start one with 'ray start --head', or leave the address out for one of this machine's own"
-            ) from None
-
-
-def _fetched(ray: Any, waiting: dict[Any, Item]) -> Iterator[tuple[Item, Any]]:
-    [done], _ = ray.wait(list(waiting), num_returns=1)
-    try:
-        result = ray.get(done)
-    except ray.exceptions.RayTaskError as error:
-        raise error.cause from None  # the function's own error, without the cluster around it
-    yield waiting.pop(done), result
-
-
-def import_ray() -> Any:
-    """Return the module of Ray; an error that says how to install it where it is missing."""
-    try:
-        import ray
-    except ImportError:
-        raise InputError("Ray is not installed; install it with: pip install 'gpatcher[ray]'") from None
-    return ray
-
-
-ENGINES = ("local", "ray")
-
-
-def make_engine(name: str, threads: int | None = None, address: str | None = None) -> Engine:
-    """Return the engine of this name."""
-    if name not in ENGINES:
-        raise InputError(f"there is no engine {name!r}; there are {', '.join(ENGINES)}")
-    if name == "local":
-        if address is not None:
-            raise InputError(f"the address {address!r} is that of a Ray cluster; pass engine='ray' (--engine ray) too")
-        return LocalEngine(threads)
-    if threads is not None:
-        raise InputError(f"threads={threads} is for the local engine; on Ray every core of the cluster works")
-    import_ray()
-    return RayEngine(address or "local")
-
-
-class ProcessEngine:
-    """Processes of this machine, with the interface of `gpatcher.scale.executors.Engine`; one works in this very process."""
 
     def __init__(self, processes: int = 1) -> None:
         if processes < 1:
@@ -185,36 +124,28 @@ class ProcessEngine:
     def map(
         self, function: Callable[..., Result], items: Iterable[Item], shared: Sequence[Any] = ()
     ) -> Iterator[tuple[Item, Result]]:
-        """Yield (item, function(item, *shared)) as they end; items are taken as processes become free."""
+        """See `Engine.map`."""
         if self.processes == 1:
             for item in items:
                 yield item, function(item, *shared)
             return
-        pool = ProcessPoolExecutor(self.processes, mp_context=get_context("spawn"), initializer=_watch_parent)
-        waiting: dict[Future[Result], Item] = {}
+        pool = ProcessPoolExecutor(self.processes, mp_context=get_context("spawn"), initializer=_exit_with_parent)
         try:
-            for item in items:
-                waiting[pool.submit(function, item, *shared)] = item
-                if len(waiting) > self.processes:  # one ahead, so that none waits for the next
-                    yield from _ended(waiting)
-            while waiting:
-                yield from _ended(waiting)
+            # one task ahead: a job that is submitted is claimed, and no other machine can run it
+            yield from _map_unordered(
+                items, lambda item: pool.submit(function, item, *shared), _wait_futures, lambda: self.processes + 1
+            )
         except BrokenProcessPool:
             raise InputError(
-                "a process of the run was killed, perhaps for want of memory; what had ended is on record: "
-                "run the same command again, with a smaller --jobs"
+                "a worker process was killed, perhaps because memory ran out; finished jobs are on record: "
+                "run the same command again with a smaller --jobs"
             ) from None
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _ended(waiting: dict[Future[Result], Item]) -> Iterator[tuple[Item, Result]]:
-    for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-        yield waiting.pop(future), future.result()
-
-
-def _watch_parent() -> None:
-    """End this process when the run that started it is killed."""
+def _exit_with_parent() -> None:
+    """Start a thread that ends this process if its parent is killed."""
     parent = parent_process()
     if parent is not None:
 
@@ -225,6 +156,123 @@ def _watch_parent() -> None:
         threading.Thread(target=watch, daemon=True).start()
 
 
+class RayEngine:
+    """A Ray cluster, for work that exceeds one machine; needs the extra ``gpatcher[ray]``.
+
+    A task whose node is lost runs again on another node. Every node needs gpatcher installed.
+
+    Parameters
+    ----------
+    address : str
+        Address of a running cluster, as host:port, or "auto" for the cluster that this machine belongs to. "local"
+        starts a cluster on this machine and stops it after the work.
+    """
+
+    def __init__(self, address: str = "local") -> None:
+        self.address = address
+
+    def map(
+        self, function: Callable[..., Result], items: Iterable[Item], shared: Sequence[Any] = ()
+    ) -> Iterator[tuple[Item, Result]]:
+        """See `Engine.map`; the shared arguments are put into the object store once."""
+        ray = import_ray()
+
+        def wait_any(tasks: list[Any]) -> Iterator[tuple[Any, Result]]:
+            [done], _ = ray.wait(tasks, num_returns=1)
+            try:
+                result = ray.get(done)
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from None  # the exception of the function, without Ray's traceback around it
+            yield done, result
+
+        own = not ray.is_initialized()
+        if own:
+            self.connect(shared)
+        try:
+            references = [ray.put(argument) for argument in shared]
+            task = ray.remote(max_retries=_RETRIES)(function)
+            yield from _map_unordered(
+                items,
+                lambda item: task.remote(item, *references),
+                wait_any,
+                lambda: _AHEAD * ray.cluster_resources().get("CPU", 1),  # a cluster may grow
+            )
+        finally:
+            if own:
+                ray.shutdown()
+
+    def connect(self, shared: Sequence[Any] = ()) -> None:
+        """Connect to the cluster, or start a local one with room for the shared arguments."""
+        ray = import_ray()
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        quiet = {"log_to_driver": False, "logging_level": "error", "configure_logging": True}
+        if self.address == "local":
+            # twice the shared bytes: results pass through the store too
+            store = 2 * sum(getattr(argument, "nbytes", 0) for argument in shared) + _STORE_BYTES
+            ray.init("local", include_dashboard=False, object_store_memory=store, **quiet)
+            return
+        host, _, port = self.address.rpartition(":")
+        try:
+            if "/" not in host and port.isdecimal():
+                # Ray itself would retry for minutes
+                socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
+            ray.init(self.address, **quiet)
+        except (OSError, OverflowError, RuntimeError, ValueError) as error:
+            raise InputError(
+                f"no Ray cluster answers at {self.address!r} ({next(iter(str(error).splitlines()), '')}); "
+                "start one with 'ray start --head', or omit the address to use a local one"
+            ) from None
+
+
+def import_ray() -> Any:
+    """Return the module ``ray``; if it is not installed, the error says how to install it."""
+    try:
+        import ray
+    except ImportError:
+        raise InputError("Ray is not installed; install it with: pip install 'gpatcher[ray]'") from None
+    return ray
+
+
+def make_engine(name: str, threads: int | None = None, address: str | None = None) -> Engine:
+    """Return a thread or Ray engine.
+
+    Parameters
+    ----------
+    name : {"local", "ray"}
+    threads : int, optional
+        Number of threads of the local engine.
+    address : str, optional
+        Address of a Ray cluster.
+
+    Returns
+    -------
+    Engine
+    """
+    if name not in ENGINES:
+        raise InputError(f"there is no engine {name!r}; choose one of {', '.join(ENGINES)}")
+    if name == "local":
+        if address is not None:
+            raise InputError(f"the address {address!r} needs the Ray engine; pass engine='ray' (--engine ray) too")
+        return LocalEngine(threads)
+    if threads is not None:
+        raise InputError(f"threads={threads} is for the local engine; Ray uses every core of the cluster")
+    import_ray()
+    return RayEngine(address or "local")
+
+
 def job_engine(name: str, processes: int, address: str | None = None) -> Engine:
-    """Return the engine by its name: processes of this machine, or a Ray cluster at an address."""
+    """Return the engine for whole jobs: processes of this machine, or a Ray cluster.
+
+    Parameters
+    ----------
+    name : {"local", "ray"}
+    processes : int
+        Number of processes of the local engine.
+    address : str, optional
+        Address of a Ray cluster.
+
+    Returns
+    -------
+    Engine
+    """
     return ProcessEngine(processes) if name == "local" and address is None else make_engine(name, None, address)

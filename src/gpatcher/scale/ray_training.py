@@ -1,4 +1,4 @@
-"""Training in several processes of a Ray cluster."""
+"""Data-parallel training in several processes of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 from gpatcher.errors import InputError, counted
 from gpatcher.scale.executors import RayEngine, import_ray
 
-_GROUP_SECONDS = 120  # a member that keeps the others waiting longer is taken for lost
+_GROUP_SECONDS = 120  # a process that does not answer for longer counts as lost
 _RESTARTS = 3
-_MOST_WORKERS = 8
+_MAX_WORKERS = 8
 
 
 def run_together(
@@ -26,19 +26,26 @@ def run_together(
     gpus: bool = False,
     on_message: Callable[[Any], None] | None = None,
 ) -> None:
-    """Call ``function(*shared, tell)`` in several processes of the cluster, joined by torch's process group.
+    """Call ``function(*shared, send)`` in several processes of the cluster that form a torch process group.
 
-    Where a process is lost, all start again: the function must go on from what it kept in a file. That needs a file
-    system which all machines of the cluster share.
+    If a process is lost, all are restarted, up to three times: the function must resume from a checkpoint, on a file
+    system that all nodes of the cluster share.
 
     Parameters
     ----------
-    function : one that can be imported by its name; ``tell(message)`` sends a message here
-    shared : its arguments, sent to each machine once
-    folder : a shared one, for what Ray Train keeps while it runs
-    workers : number of processes, each on one CPU or GPU; by default one for each of the cluster, up to 8
-    gpus : whether each gets a GPU, joined by nccl, which is then the current device; otherwise gloo joins them
-    hear : called with each message, in a thread of its own
+    engine : RayEngine
+    function : callable
+        Function at module level. Its last argument ``send`` is a callable that sends a message to ``on_message``.
+    shared : sequence
+        Its other arguments, sent to each node once.
+    folder : Path
+        Shared folder for the state of Ray Train during the run.
+    workers : int, optional
+        Number of processes, each with one CPU or GPU; by default one for each of the cluster, at most 8.
+    gpus : bool
+        Whether each process gets a GPU, which becomes its current device. The group then uses NCCL, otherwise Gloo.
+    on_message : callable, optional
+        Called with each message, in another thread.
     """
     ray = import_ray()
     from ray.train import FailureConfig, RunConfig, ScalingConfig
@@ -47,77 +54,72 @@ def run_together(
 
     own = not ray.is_initialized()
     if own:
-        engine._join(ray, sum(getattr(part, "nbytes", 0) for part in shared))
-    place = folder.absolute() / ".ray"
-    refused: list[str] = []
+        engine.connect(shared)
+    storage = folder.absolute() / ".ray"
+    errors: list[str] = []
 
-    def receive(message: tuple[str, Any]) -> None:
-        kind, content = message
-        if kind == "error":
-            refused.append(content)
-        elif on_message is not None:
-            on_message(content)
+    def receive(queue: Any) -> None:
+        for topic, message in iter(queue.get, None):
+            if topic == "error":
+                errors.append(message)
+            elif on_message is not None:
+                on_message(message)
 
     try:
-        kind = "GPU" if gpus else "CPU"
-        there = int(ray.cluster_resources().get(kind, 0))
-        workers = workers or max(1, min(there, _MOST_WORKERS))
-        if workers > there:
+        device = "GPU" if gpus else "CPU"
+        available = int(ray.cluster_resources().get(device, 0))
+        workers = workers or max(1, min(available, _MAX_WORKERS))
+        if workers > available:
             raise InputError(
-                f"the cluster has {counted(there, kind)}, too few for {counted(workers, 'worker')} with one each; "
-                "ask for fewer (--workers) or for another device (--device)"
+                f"the cluster has {counted(available, device)}, too few for {counted(workers, 'worker')} with one "
+                "each; ask for fewer workers (--workers) or another device (--device)"
             )
         queue = Queue(actor_options={"num_cpus": 0})
-        given = {"function": function, "shared": [ray.put(part) for part in shared], "queue": queue, "gpus": gpus}
+        config = {"function": function, "shared": [ray.put(part) for part in shared], "queue": queue, "gpus": gpus}
         trainer = TorchTrainer(
-            _member,
-            train_loop_config=given,
-            # counts stay on the CPU where the model is on a GPU, so gloo is needed there too
+            _worker,
+            train_loop_config=config,
+            # counts stay on the CPU while the model is on a GPU, so both backends are needed
             torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if gpus else "gloo", timeout_s=_GROUP_SECONDS),
             scaling_config=ScalingConfig(num_workers=workers, use_gpu=gpus, resources_per_worker={"CPU": 1}),
             run_config=RunConfig(
-                name="training", storage_path=str(place), failure_config=FailureConfig(max_failures=_RESTARTS)
+                name="training", storage_path=str(storage), failure_config=FailureConfig(max_failures=_RESTARTS)
             ),
         )
         with ThreadPoolExecutor(1) as listener:
-            heard = listener.submit(_listen, queue, receive)
+            received = listener.submit(receive, queue)
             try:
                 trainer.fit()
             except Exception as error:
-                if not refused:
-                    cause = next(
-                        (line for line in reversed(str(error).splitlines()) if line.strip()), "no reason given"
-                    )
+                if not errors:
+                    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
                     raise InputError(
-                        f"the training on the cluster failed {_RESTARTS + 1} times ({cause.strip()}); "
-                        "mend the cause and run the same command with --resume"
+                        f"the training on the cluster failed {_RESTARTS + 1} times "
+                        f"({lines[-1] if lines else 'no reason given'}); "
+                        "fix the cause and run the same command with --resume"
                     ) from error
             finally:
                 queue.put(None)
-                heard.result()
-        if refused:
-            raise InputError(refused[0])
+                received.result()
+        if errors:
+            raise InputError(errors[0])
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(storage, ignore_errors=True)
         if own:
             ray.shutdown()
 
 
-def _member(given: dict[str, Any]) -> None:
-    """Run in each process: fetch what is shared and call the function."""
+def _worker(config: dict[str, Any]) -> None:
+    """Fetch the shared arguments and call the function, in each process of the group."""
     ray = import_ray()
-    if given["gpus"]:
+    if config["gpus"]:
         import torch
         from ray.train.torch import get_device
 
         torch.cuda.set_device(get_device())
+    queue = config["queue"]
     try:
-        given["function"](*ray.get(given["shared"]), lambda message: given["queue"].put(("told", message)))
+        config["function"](*ray.get(config["shared"]), lambda message: queue.put(("message", message)))
     except InputError as error:
-        given["queue"].put(("error", str(error)))
+        queue.put(("error", str(error)))
         raise
-
-
-def _listen(queue: Any, receive: Callable[[tuple[str, Any]], None]) -> None:
-    for message in iter(queue.get, None):
-        receive(message)

@@ -1,8 +1,12 @@
-"""The table of edges: from ids to positions of nodes."""
+"""Read the table of edges: from ids to node indices.
+
+The fast path, `stream_edges`, takes tables in which everything is right. Where anything is not, it raises
+`IrregularTableError` and the careful path, `read_edges`, takes over.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -15,107 +19,147 @@ import pyarrow.compute as pc
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import InputError, counted, some, warn_input
 from gpatcher.graph.graph import Graph
-from gpatcher.tables.ids import clean_ids, id_values, match_text_type, require_same_type
+from gpatcher.tables.ids import Ids
 from gpatcher.tables.nodes import NodeRows, to_floats
 from gpatcher.tables.options import TableOptions
-from gpatcher.tables.reader import MEMORY_POOL, TableFile
-from gpatcher.tables.values import is_number, is_text
+from gpatcher.tables.reader import MEMORY_POOL, TableSource
+from gpatcher.tables.values import combine_chunks, is_number, is_text, to_numpy, uncastable_mask
 
-
-@dataclass
-class EdgeEnds:
-    """The edges by number, the ids that the numbers stand for, and what became of the rows."""
-
-    ids: Any
-    numbers: IntArray
-    weights: FloatArray | None
-    rows: int
-    endless: int = 0
-    unknown: int = 0
+_MAX_HASHED_IDS = 1 << 22  # with more ids, binary search is as fast as hash tables and takes no memory
 
 
 class IrregularTableError(Exception):
-    """A piece of a file holds something that needs a look at the whole."""
+    """The fast path gives up; the careful path then reads the whole columns and names what is wrong, if anything is."""
 
 
-def prefetch(pieces: Iterator[Any]) -> Iterator[Any]:
-    """Return what an iterator gives; the next one is fetched on a thread, from now on."""
+@dataclass
+class EdgeRows:
+    """The rows of edges that are used.
+
+    Parameters
+    ----------
+    ids : pyarrow.Array
+        Ids of all nodes.
+    edge_index : int32 array, shape (2, m)
+        Indices of the endpoints among the ids.
+    weights : float64 array, shape (m,), or None
+        Weights.
+    counts : dict of str to int
+        The fields of `gpatcher.tables.options.Counts` that concern edges.
+    """
+
+    ids: Any
+    edge_index: IntArray
+    weights: FloatArray | None
+    counts: dict[str, int]
+
+
+def open_edges(source: Any, options: TableOptions) -> TableSource:
+    """Open the table of edges, which must have the columns of the options; warn about other columns."""
+    table = TableSource.open(source, options.delimiter, "edges")
+    table.require(options.edge_columns)
+    unused = [column for column in table.columns if column not in options.edge_columns.values()]
+    if unused:
+        hint = "; to use the weights, pass weight='weight' (--weight)" if "weight" in unused else ""
+        warn_input(f"{table.path}: {counted(len(unused), 'column is', 'columns are')} not used: {some(unused)}{hint}")
+    return table
+
+
+# ------------------------------------------------------------------------------------------------------ fast path
+
+
+def prefetch(batches: Iterator[Any]) -> Iterator[Any]:
+    """Return an iterator whose next batch is read on a thread; reading starts with the call."""
     pool = ThreadPoolExecutor(1)
+    first = pool.submit(next, batches, None)
 
-    def given(piece: Any) -> Iterator[Any]:
+    def rest() -> Iterator[Any]:
+        batch = first
         with pool:
-            while (table := piece.result()) is not None:
-                piece = pool.submit(next, pieces, None)
+            while (table := batch.result()) is not None:
+                batch = pool.submit(next, batches, None)
                 yield table
 
-    return given(pool.submit(next, pieces, None))
+    return rest()
 
 
-def stream_edges(
-    table: TableFile, pieces: Iterator[Any], source: str, target: str, weight: str | None, ids: Any
-) -> EdgeEnds:
-    """Turn the ends of the edges into numbers, piece by piece.
+def stream_edges(batches: Iterator[Any], options: TableOptions, ids: Any) -> EdgeRows:
+    """Look up the endpoints of the edges among the ids of the nodes, batch by batch."""
+    sources, targets, weights = zip(*indexed_edges(batches, options, ids), strict=True)
+    edge_index = np.empty((2, sum(map(len, sources))), np.int32)
+    np.concatenate(sources, out=edge_index[0])
+    del sources
+    np.concatenate(targets, out=edge_index[1])
+    counts = {"edge_rows": edge_index.shape[1]}
+    return EdgeRows(ids, edge_index, None if options.weight is None else np.concatenate(weights), counts)
 
-    Only what is plainly right goes this way: any doubt raises `IrregularTableError`.
-    """
-    if ids is None:
-        ids = edge_ids(table, source, target)
-    # the reader of text files gives narrow text: to widen a few ids is cheaper than to widen all ends
-    sets = {ids.type: ids}
+
+def indexed_edges(
+    batches: Iterator[Any], options: TableOptions, ids: Any
+) -> Iterator[tuple[IntArray, IntArray, FloatArray | None]]:
+    """Yield the indices of sources and targets among the ids, and the weights, of each batch; see `stream_edges`."""
+    lookup = _index_lookup(ids)
+    empty = True
+    with ThreadPoolExecutor(2) as pool:  # both endpoints at once
+        for batch in batches:
+            weights = None
+            if options.weight is not None:
+                weights = to_numpy(batch.column(options.weight).cast(pa.float64()))
+                if not np.all(np.isfinite(weights) & (weights > 0)):
+                    raise IrregularTableError
+            source, target = pool.map(lookup, (batch.column(options.source), batch.column(options.target)))
+            empty = False
+            yield source, target, weights
+    if empty:
+        raise IrregularTableError
+
+
+def _index_lookup(ids: Any) -> Callable[[Any], IntArray]:
+    """Return a function from ids to their indices; an id that is missing or unknown raises IrregularTableError."""
+    if pa.types.is_integer(ids.type) and len(ids) > _MAX_HASHED_IDS:
+        sorted_ids = to_numpy(ids)
+        if np.all(sorted_ids[1:] > sorted_ids[:-1]):
+            return partial(_search, sorted_ids)
+    value_sets = {ids.type: ids}
     if is_text(ids.type) and ids.nbytes < 2**31 - 1:
-        sets[pa.string()] = ids.cast(pa.string())
-    numbers: dict[str, list[IntArray]] = {source: [], target: []}
-    weights: list[FloatArray] = []
-    for piece in pieces:
-        with ThreadPoolExecutor(2) as pool:  # both ends at once
-            for parts, found in zip(
-                numbers.values(), pool.map(partial(_plain_numbers, piece, sets), numbers), strict=True
-            ):
-                parts.append(found)
-        if weight is not None:
-            numbers_here = piece.column(weight).cast(pa.float64()).to_numpy()
-            if not np.all(np.isfinite(numbers_here) & (numbers_here > 0)):
-                raise IrregularTableError
-            weights.append(numbers_here)
-    if not numbers[source]:
-        raise IrregularTableError
-    ends = np.empty((2, sum(map(len, numbers[source]))), np.int32)
-    for row, column in enumerate((source, target)):
-        np.concatenate(numbers.pop(column), out=ends[row])
-    return EdgeEnds(ids, ends, np.concatenate(weights) if weight is not None else None, ends.shape[1])
+        # text files are read as narrow text: to narrow the ids once is cheaper than to widen all endpoints
+        value_sets[pa.string()] = ids.cast(pa.string())
 
-
-def _plain_numbers(piece: Any, sets: dict[Any, Any], column: str) -> IntArray:
-    values = piece.column(column)
-    if values.type not in sets:
-        raise IrregularTableError
-    found = pc.index_in(values, value_set=sets[values.type], memory_pool=MEMORY_POOL)
-    if found.null_count:  # a gap and an empty text are no ids either
-        raise IrregularTableError
-    numbers: IntArray = found.to_numpy()
-    return numbers
-
-
-def plain_ids(piece: Any, column: str) -> Any:
-    """Return a column of int64 or wide text without a gap."""
-    values = piece.column(column)
-    if is_text(values.type) and pc.any(pc.equal(values, "")).as_py():
-        raise IrregularTableError
-    if values.null_count or values.type not in (pa.int64(), pa.string(), pa.large_string()):
-        raise IrregularTableError
-    return values.cast(pa.large_string()) if is_text(values.type) else values
-
-
-def edge_ids(table: TableFile, source: str, target: str) -> Any:
-    """Return the ids that the edges name, sorted."""
-    ids = None
-    waiting: list[Any] = []  # merged once they outnumber the ids known, so that each is sorted a few times only
-    for piece in table.pieces([source, target]):
-        here = _sorted_union([*plain_ids(piece, source).chunks, *plain_ids(piece, target).chunks])
-        ids = here[:0] if ids is None else ids
-        if ids.type != here.type:
+    def lookup(values: Any) -> IntArray:
+        if is_text(values.type) and values.type not in value_sets:
+            values = values.cast(pa.large_string())
+        if values.type not in value_sets:
             raise IrregularTableError
-        waiting.append(here)
+        index = pc.index_in(values, value_set=value_sets[values.type], memory_pool=MEMORY_POOL)
+        if index.null_count:  # a missing value and an empty text are not ids either
+            raise IrregularTableError
+        return to_numpy(index)
+
+    return lookup
+
+
+def _search(sorted_ids: IntArray, values: Any) -> IntArray:
+    """Look up int64 ids by binary search."""
+    if values.type != pa.int64() or values.null_count:
+        raise IrregularTableError
+    numbers = to_numpy(values)
+    index: IntArray = np.searchsorted(sorted_ids, numbers).astype(np.int32)
+    if not np.array_equal(sorted_ids[np.minimum(index, sorted_ids.size - 1)], numbers):
+        raise IrregularTableError
+    return index
+
+
+def edge_ids(table: TableSource, options: TableOptions) -> Any:
+    """Return the ids of all endpoints, sorted."""
+    ids = None
+    waiting: list[Any] = []  # merged once they outnumber the ids, so that each is sorted a few times only
+    for batch in table.iter_batches([options.source, options.target]):
+        chunks = [chunk for column in (options.source, options.target) for chunk in _regular_ids(batch.column(column))]
+        new = _sorted_union(chunks)
+        ids = new[:0] if ids is None else ids
+        if ids.type != new.type:
+            raise IrregularTableError
+        waiting.append(new)
         if sum(map(len, waiting)) > len(ids):
             ids, waiting = _sorted_union([ids, *waiting]), []
     if ids is None:
@@ -123,105 +167,118 @@ def edge_ids(table: TableFile, source: str, target: str) -> Any:
     return _sorted_union([ids, *waiting]) if waiting else ids
 
 
-def _sorted_union(parts: list[Any]) -> Any:
-    """Return the distinct values of arrays of one type, sorted."""
-    if pa.types.is_integer(parts[0].type):  # in place, where numpy and arrow make hash tables
-        values = np.concatenate([part.to_numpy() for part in parts])
+def _regular_ids(values: Any) -> list[Any]:
+    """Return the chunks of a column of int64 or text, as large_string, without missing values."""
+    if values.null_count or not (is_text(values.type) or values.type == pa.int64()):
+        raise IrregularTableError
+    if is_text(values.type) and pc.any(pc.equal(values, "")).as_py():
+        raise IrregularTableError
+    chunks: list[Any] = (values.cast(pa.large_string()) if is_text(values.type) else values).chunks
+    return chunks
+
+
+def _sorted_union(arrays: list[Any]) -> Any:
+    """Return the distinct values of arrays of one dtype, sorted."""
+    if pa.types.is_integer(arrays[0].type):  # sorted in place, where NumPy and arrow would build hash tables
+        values = np.concatenate([array.to_numpy() for array in arrays])
         values.sort()
-        return pa.array(values[np.append(True, values[1:] != values[:-1])] if values.size else values, parts[0].type)
-    ids = pc.unique(pa.chunked_array(parts))
+        return pa.array(values[np.append(True, values[1:] != values[:-1])] if values.size else values)
+    ids = pc.unique(pa.chunked_array(arrays))
     return ids.take(pc.array_sort_indices(ids))
 
 
-def read_edges(table: TableFile, options: TableOptions, nodes: NodeRows | None) -> EdgeEnds:
-    """Read the edges in one go; the same as `stream_edges`, but whatever is wrong is named with its place."""
-    source, target, weight = options.source, options.target, options.weight
-    columns = table.read([source, target, *([] if weight is None else [weight])])
-    total = len(columns[source])
-    values = {column: id_values(table, column, columns[column]) for column in (source, target)}
-    for column, other in ((source, target), (target, source)):
-        values[column] = match_text_type(table, column, values[column], values[other] if nodes is None else nodes.ids)
-    kept = np.ones(total, bool)
-    ends: dict[str, Any] = {}
-    for column in (source, target):
-        found, rows, lacking = clean_ids(table, column, values[column], options.on_missing_id)
-        if lacking:
-            there = np.zeros(total, bool)
-            there[rows] = True
-            kept &= there
-        if nodes is not None:
-            require_same_type(nodes.table, nodes.id, nodes.ids, table, column, found)
-    endless = int(total - kept.sum())
-    if endless:
-        warn_input(f"{table.path}: {endless} of {total} edges lack an end and are not used")
-    rows = np.flatnonzero(kept)
-    for column in (source, target):
-        # typed as `clean_ids` leaves them, over the rows where both ends are there
-        ends[column] = clean_ids(table, column, values[column].take(pa.array(rows)), "error")[0]
+# --------------------------------------------------------------------------------------------------- careful path
+
+
+def read_edges(table: TableSource, options: TableOptions, nodes: NodeRows | None) -> EdgeRows:
+    """Read the edges whole; errors and warnings name what is wrong. Without nodes, these are the endpoints, sorted."""
+    columns = table.read(list(options.edge_columns.values()))
+    endpoints = [Ids.read(table, column, columns[column]) for column in (options.source, options.target)]
+    others = [ids.values for ids in reversed(endpoints)] if nodes is None else [nodes.ids.values] * 2
+    endpoints = [ids.like(other) for ids, other in zip(endpoints, others, strict=True)]
+    missing = np.logical_or(*(ids.missing(options.on_missing_id) for ids in endpoints))
+    missing_endpoints = int(missing.sum())
+    if missing_endpoints:
+        warn_input(f"{table.path}: {missing_endpoints} of {missing.size} edges lack an endpoint and are not used")
+        endpoints = [ids.take(np.flatnonzero(~missing)) for ids in endpoints]
+    endpoints = [ids.exact() for ids in endpoints]
     if nodes is None:
-        require_same_type(table, source, ends[source], table, target, ends[target])
-    if nodes is None or options.on_unknown_id == "add":
-        met = pc.unique(pa.chunked_array([*ends[source].chunks, *ends[target].chunks], ends[source].type))
-    if nodes is None:
-        ids = met.take(pc.array_sort_indices(met))
+        endpoints[0].require_same_dtype(endpoints[1])
+        ids = _sorted_union([combine_chunks(endpoint.values) for endpoint in endpoints])
     else:
-        ids = nodes.ids
-        if options.on_unknown_id == "add":
-            new = met.filter(pc.invert(pc.is_in(met, value_set=ids)))
-            if len(new):
-                shown = some(repr(v.as_py()) for v in new[:6])
-                warn_input(
-                    f"{table.path}: {counted(len(new), 'id is', 'ids are')} not in "
-                    f"{nodes.table.path} and added as nodes: {shown}"
-                )
-            ids = pa.concat_arrays([ids, new])
-    numbers = np.empty((2, rows.size), np.int32)
-    for row, column in enumerate((source, target)):
-        numbers[row] = pc.fill_null(pc.index_in(ends[column], value_set=ids), -1).to_numpy()
-        if nodes is not None and options.on_unknown_id == "error":
-            way = "add these nodes, remove these edges, or pass on_unknown_id='drop' or 'add' (--on-unknown-id)"
-            table.refuse(column, numbers[row] < 0, ends[column], f"are not in {nodes.table.path}", way, rows)
-    known = (numbers >= 0).all(axis=0)
-    unknown = int(rows.size - known.sum())
-    if unknown:
-        warn_input(f"{table.path}: {unknown} of {total} edges name an id that is not among the nodes and are not used")
-        numbers, rows = numbers[:, known], rows[known]
-    weights = None if weight is None else edge_weights(table, weight, columns[weight].take(pa.array(rows)), rows)
-    return EdgeEnds(ids, numbers, weights, total, endless, unknown)
+        ids = _node_ids(nodes, endpoints, options)
+    edge_index = np.stack(
+        [to_numpy(pc.index_in(endpoint.values, value_set=ids).fill_null(-1)) for endpoint in endpoints]
+    )
+    if nodes is not None and options.on_unknown_id == "error":
+        fix = "add these nodes, remove these edges, or pass on_unknown_id='drop' or 'add' (--on-unknown-id)"
+        for endpoint, index in zip(endpoints, edge_index, strict=True):
+            endpoint.reject(index < 0, f"are not in {nodes.ids.table.path}", fix)
+    rows = np.flatnonzero(~missing)
+    in_nodes = (edge_index >= 0).all(axis=0)
+    unknown_ids = int(rows.size - in_nodes.sum())
+    if unknown_ids:
+        warn_input(
+            f"{table.path}: {unknown_ids} of {missing.size} edges have an id that is not a node and are not used"
+        )
+        edge_index, rows = edge_index[:, in_nodes], rows[in_nodes]
+    weights = None
+    if options.weight is not None:
+        weights = edge_weights(table, options.weight, columns[options.weight].take(pa.array(rows)), rows)
+    counts = {"edge_rows": missing.size, "missing_endpoints": missing_endpoints, "unknown_ids": unknown_ids}
+    return EdgeRows(ids, edge_index, weights, counts)
 
 
-def edge_weights(table: TableFile, column: str, values: Any, rows: IntArray | None) -> FloatArray:
-    way = "correct or remove these edges"
+def _node_ids(nodes: NodeRows, endpoints: list[Ids], options: TableOptions) -> Any:
+    """Return the ids of the nodes, and if asked for those that only the edges have."""
+    for endpoint in endpoints:
+        nodes.ids.require_same_dtype(endpoint)
+    ids = nodes.ids.values
+    if options.on_unknown_id != "add":
+        return ids
+    unique = pc.unique(
+        pa.chunked_array([chunk for endpoint in endpoints for chunk in endpoint.values.chunks], ids.type)
+    )
+    new = unique.filter(pc.invert(pc.is_in(unique, value_set=ids)))
+    if len(new):
+        warn_input(
+            f"{endpoints[0].table.path}: {counted(len(new), 'id is', 'ids are')} not in {nodes.ids.table.path} and "
+            f"added as nodes: {some(map(repr, new.to_pylist()))}"
+        )
+    return pa.concat_arrays([ids, new])
+
+
+def edge_weights(table: TableSource, column: str, values: Any, rows: IntArray | None) -> FloatArray:
+    """Return weights as float64, and reject those that are not positive and finite; see `TableSource.reject`."""
+    fix = "correct or remove these edges"
     if is_text(values.type):
-        odd = np.array([not _is_number_text(value) for value in values.to_pylist()])
-        table.refuse(column, odd, values, "are no numbers", way, rows)
+        table.reject(column, uncastable_mask(values, pa.float64()), values, "are not numbers", fix, rows)
     if not is_number(values.type) and not pa.types.is_null(values.type):
-        raise InputError(f"{table.path}: column {column!r} holds {values.type}, not numbers; weights are numbers")
-    weights = to_floats(column, values)
-    wrong = ~((weights > 0) & np.isfinite(weights))  # NaN is not above 0
-    table.refuse(column, wrong, values, "are missing, not positive or not finite", way, rows)
+        raise InputError(f"{table.path}: column {column!r} holds {values.type}; weights must be numbers")
+    weights = to_floats(values)
+    invalid = ~((weights > 0) & np.isfinite(weights))  # NaN is not above 0
+    table.reject(column, invalid, values, "are missing, not positive or not finite", fix, rows)
     return weights
 
 
-def _is_number_text(value: str | None) -> bool:
-    try:
-        float(value or "")
-    except ValueError:
-        return False
-    return True
+# ------------------------------------------------------------------------------------------------------ undirected
 
 
 def make_undirected(graph: Graph) -> Graph:
+    """Return the graph with every edge in both directions; warn where the two have different weights."""
     both = graph.undirected()
     if graph.weights is not None:
-        # of the edges without an equal one back, those that do have one back differ from it in weight
-        given, loops = graph.stored_edges - graph.self_loops, graph.self_loops
-        pairs = given - (both.stored_edges - loops) // 2
-        unequal = graph.one_way_edges - (given - 2 * pairs)
-        if unequal:
-            warn_input(
-                f"{graph.name}: {counted(unequal // 2, 'edge is', 'edges are')} given in both "
-                f"directions with different weights; "
-                "the larger one counts"
-            )
+        # an edge has no equal reverse edge because it has none, or because the weights differ
+        edges = graph.stored_edges - graph.self_loops
+        pairs = edges - (both.stored_edges - graph.self_loops) // 2
+        warn_unequal_weights(graph.name, (graph.one_way_edges - (edges - 2 * pairs)) // 2)
     return both
+
+
+def warn_unequal_weights(name: str, pairs: int) -> None:
+    """Warn of edges given in both directions with different weights."""
+    if pairs:
+        warn_input(
+            f"{name}: {counted(pairs, 'edge is', 'edges are')} given in both directions with different weights; "
+            "the larger one counts"
+        )

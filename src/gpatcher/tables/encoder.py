@@ -1,16 +1,15 @@
 """Columns of a table as features: numbers, booleans, categories, dates and short text.
 
-The encoder is fitted once and is a small JSON file, so that it can be kept with a model and applied again later.
+The encoder is fitted once and saved as a small JSON file, to be kept with a model and applied to later tables.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, fields
-from functools import partial
+from dataclasses import asdict, dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,38 +17,35 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from gpatcher.arrays import Features, FloatArray
+from gpatcher.arrays import Features, FloatArray, IntArray
 from gpatcher.errors import InputError, counted, some, warn_input
+from gpatcher.io import read_manifest, write_json
 from gpatcher.kernels.columns import append_categories, append_columns
 from gpatcher.kernels.text_hash import append_words
-from gpatcher.tables.columns import (
-    COLUMN_KINDS,
-    KINDS,
-    READERS,
-    CategoryColumn,
-    Column,
-    NumberColumn,
-    TextColumn,
-    find_kind,
-)
-from gpatcher.tables.values import Refuse, Say
+from gpatcher.tables.columns import COLUMN_KINDS, KINDS, CategoryColumn, Column, DenseColumn, TextColumn, infer_kind
+from gpatcher.tables.values import Reject, reject_values
 
-_FORMAT, _FORMAT_VERSION = "gpatcher-encoder", 2
-_ROWS = 1 << 12  # rows that are written at a time
-_SPARSE = 0.25  # with a smaller share of non-zeros the features are a sparse matrix, as in gpatcher.model.inputs
+_FORMAT, _VERSION = "gpatcher-encoder", 3
+_BATCH_ROWS = 1 << 12  # written to the CSR array at a time
+_SPARSE = 0.25  # features with a smaller fraction of non-zeros are a sparse matrix, as in gpatcher.model.inputs
 
 
 @dataclass(frozen=True)
 class TableEncoder:
-    """Turns columns of a table into features, the same way each time.
+    """Encodes columns of a table as features.
+
+    Dense features come first, then categories, then text.
 
     Parameters
     ----------
-    coders : one per column that is used
-    sparse : whether the features are a scipy CSR array
+    encoders : tuple of Column
+        One for each column that is used.
+    sparse : bool
+        Whether the features are a SciPy CSR array.
 
     Examples
     --------
+    >>> import pyarrow as pa
     >>> columns = {"age": pa.chunked_array([[20, 40, None]]), "city": pa.chunked_array([["Rome", "Oslo", "Rome"]])}
     >>> encoder = TableEncoder.fit(columns)
     >>> encoder.names()
@@ -58,217 +54,223 @@ class TableEncoder:
     [[-1.0, 0.0, 1.0, 0.0], [1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 1.0, 0.0]]
     """
 
-    coders: tuple[Column, ...]
+    encoders: tuple[Column, ...]
     sparse: bool = False
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return sum(encoder.width for encoder in self.encoders)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Kind of each column that is used."""
+        return {encoder.column: encoder.kind for encoder in self.encoders}
+
+    def names(self) -> list[str]:
+        """Return the names of the features in their order."""
+        return [name for group in self._groups() for encoder in group for name in encoder.names()]
+
+    def _groups(self) -> list[list[Any]]:
+        """Return the dense, categorical and text columns."""
+        kinds = (DenseColumn, CategoryColumn, TextColumn)
+        return [[encoder for encoder in self.encoders if isinstance(encoder, kind)] for kind in kinds]
+
+    # ---- fit
 
     @classmethod
     def fit(
-        cls, columns: Mapping[str, Any], kinds: Mapping[str, str] | None = None, refuse: Refuse | None = None
+        cls, columns: Mapping[str, Any], kinds: Mapping[str, str] | None = None, reject: Reject = reject_values
     ) -> TableEncoder:
         """Fit an encoder.
 
         Parameters
         ----------
-        columns : name → arrow column, all of one length
-        kinds : column → number, raw, boolean, category, date, text or ignore, where it is not to be found by type
-        refuse : called where values cannot be read as the kind; by default an error with the row
+        columns : mapping of str to pyarrow.ChunkedArray
+            The columns, all of one length.
+        kinds : mapping of str to str, optional
+            Kind of a column, one of `gpatcher.tables.columns.KINDS`; by default inferred from its dtype and values.
+        reject : callable
+            Called where values are not of the kind; by default raises an error with the row.
         """
-        encoder, _, notes = cls._fitted(columns, kinds or {}, refuse or _refuse)
-        for note in notes:
-            warn_input(note)
+        encoder, _, messages = cls._fit(columns, kinds or {}, reject)
+        for message in messages:
+            warn_input(message)
         return encoder
 
     @classmethod
     def fit_transform(
-        cls, columns: Mapping[str, Any], kinds: Mapping[str, str], refuse: Refuse
-    ) -> tuple[TableEncoder, Features | None, list[str]]:
-        """Fit and transform on a thread: the warnings are returned, and there are no features without a column."""
-        encoder, columns, notes = cls._fitted(columns, kinds, refuse)
-        if not encoder.coders:
-            return encoder, None, notes
-        x, more = encoder.features(columns, refuse)
-        return encoder, x, notes + more
+        cls, columns: Mapping[str, Any], kinds: Mapping[str, str], reject: Reject
+    ) -> tuple[TableEncoder, Features, list[str]]:
+        """Return a fitted encoder, the features and the warnings, for callers on a thread; reads each column once."""
+        encoder, values, messages = cls._fit(columns, kinds, reject)
+        x, more = encoder._features(_rows(columns), lambda column: values[column.column])
+        return encoder, x, messages + more
 
     @classmethod
-    def _fitted(
-        cls, columns: Mapping[str, Any], kinds: Mapping[str, str], refuse: Refuse
-    ) -> tuple[TableEncoder, Mapping[str, Any], list[str]]:
-        """Return the encoder, the columns as far as they were read for it, and what is to be told."""
-        for column, kind in kinds.items():
+    def _fit(
+        cls, columns: Mapping[str, Any], kinds: Mapping[str, str], reject: Reject
+    ) -> tuple[TableEncoder, dict[str, Any], list[str]]:
+        """Return the encoder, the values of its columns as they were read, and the warnings."""
+        for name, kind in kinds.items():
             if kind not in KINDS:
-                raise InputError(f"column {column!r}: there is no kind {kind!r}; there are {', '.join(KINDS)}")
-        ready = dict(columns)
+                raise InputError(f"column {name!r}: unknown kind {kind!r}; choose one of {', '.join(KINDS)}")
 
-        def one(column: str) -> tuple[Any, str]:
-            kind, reason = (kinds[column], "") if column in kinds else find_kind(columns[column])
-            if kind in READERS:
-                ready[column] = READERS[kind](column, columns[column], refuse)
-            return None if kind == "ignore" else COLUMN_KINDS[kind].fit(column, ready[column], refuse), reason
+        def reject_with_hint(column: str, invalid: npt.NDArray[np.bool_], values: Any, problem: str, fix: str) -> None:
+            reject(column, invalid, values, problem, f"{fix}, or choose another kind: {_kind_option(column)}")
 
-        coders: list[Any] = []
+        def fit_column(name: str) -> tuple[Any, Any, str]:
+            kind, reason = (kinds[name], "") if name in kinds else infer_kind(columns[name])
+            if kind == "ignore":
+                return None, None, reason
+            values = COLUMN_KINDS[kind].read(name, columns[name], reject_with_hint)
+            encoder = COLUMN_KINDS[kind].fit(name, values)
+            return (encoder, values, "") if encoder.width else (None, None, "different in every row")
+
+        encoders: list[Any] = []
+        read: dict[str, Any] = {}
         ignored: dict[str, list[str]] = {}
-        for column, (coder, reason) in zip(columns, _on_threads(one, columns), strict=True):
-            if coder is not None and coder.width:
-                coders.append(coder)
-            elif coder is not None or reason:
-                ignored.setdefault(reason or "different in every row", []).append(column)
-        notes = []
-        for reason, names in ignored.items():
-            way = f"choose a kind to use {'it' if len(names) == 1 else 'them'} all the same: --column {names[0]}=..."
-            notes.append(
-                f"{counted(len(names), 'column is', 'columns are')} not used, being {reason}: "
-                f"{some(repr(c) for c in names)}; {way}"
-            )
-        encoder = cls(tuple(coders))
-        wide = [coder for coder in coders if isinstance(coder, CategoryColumn | TextColumn)]
-        filled = encoder.width - sum(coder.width for coder in wide) + 8 * len(wide)
-        return cls(tuple(coders), bool(wide) and filled < _SPARSE * encoder.width), ready, notes
+        for name, (encoder, values, reason) in zip(columns, _on_threads(fit_column, columns), strict=True):
+            if encoder is not None:
+                encoders.append(encoder)
+                read[name] = values
+            elif reason:
+                ignored.setdefault(reason, []).append(name)
+        messages = [
+            f"{counted(len(names), 'column is', 'columns are')} not used ({reason}): {some(map(repr, names))}; "
+            f"choose a kind to use {'it' if len(names) == 1 else 'them'}: {_kind_option(names[0])}"
+            for reason, names in ignored.items()
+        ]
+        width = sum(encoder.width for encoder in encoders)
+        wide = [encoder.width for encoder in encoders if not isinstance(encoder, DenseColumn)]
+        nonzero = width - sum(wide) + 8 * len(wide)
+        return cls(tuple(encoders), bool(wide) and nonzero < _SPARSE * width), read, messages
 
-    @property
-    def width(self) -> int:
-        """Number of features."""
-        return sum(coder.width for coder in self.coders)
+    # ---- transform
 
-    @property
-    def columns(self) -> dict[str, str]:
-        """The columns that are used, with their kinds."""
-        return {coder.column: coder.kind for coder in self.coders}
+    def transform(self, columns: Mapping[str, Any], reject: Reject = reject_values) -> Features:
+        """Encode the rows of a table.
 
-    def names(self) -> list[str]:
-        """Return the names of the features, in their order."""
-        return [name for coder in self._ordered() for name in coder.names()]
+        New categories, values missing in a column that had none missing, and extreme values give a warning.
 
-    def _ordered(self) -> list[Column]:
-        """Return the dense kinds first, then categories, then text, as the features are laid out."""
-        order: dict[type, int] = {CategoryColumn: 1, TextColumn: 2}
-        return sorted(self.coders, key=lambda coder: order.get(type(coder), 0))
+        Parameters
+        ----------
+        columns : mapping of str to pyarrow.ChunkedArray
+            At least the columns that the encoder was fitted with, all of one length.
+        reject : callable
+            Called where values are not of the fitted kind; by default raises an error with the row.
 
-    def transform(self, columns: Mapping[str, Any], refuse: Refuse | None = None) -> Features:
-        """Return the features of the rows, float32, shape (rows, width): dense or CSR as the encoder was fitted.
-
-        Values unlike those at fitting (new categories, gaps where there were none, numbers out of all proportion) are
-        told in a warning, with their number; a column that is not there is an error.
+        Returns
+        -------
+        float32 array or CSR array, shape (rows, width)
+            Dense or sparse as the encoder was fitted.
         """
-        x, notes = self.features(columns, refuse or _refuse)
-        for note in notes:
-            warn_input(note)
+        x, messages = self.encode(columns, reject)
+        for message in messages:
+            warn_input(message)
         return x
 
-    def features(self, columns: Mapping[str, Any], refuse: Refuse) -> tuple[Features, list[str]]:
-        """Transform on a thread: the warnings are returned along with the features."""
-        lost = [coder.column for coder in self.coders if coder.column not in columns]
-        if lost:
+    def encode(self, columns: Mapping[str, Any], reject: Reject) -> tuple[Features, list[str]]:
+        """Return the features and the warnings, for callers on a thread."""
+        missing = [encoder.column for encoder in self.encoders if encoder.column not in columns]
+        if missing:
             raise InputError(
-                f"{counted(len(lost), 'column')} that the model was fitted with "
-                f"{'is' if len(lost) == 1 else 'are'} not there: {some(repr(c) for c in lost)}; "
-                f"the columns are: {', '.join(map(str, columns))}"
+                f"{counted(len(missing), 'fitted column is', 'fitted columns are')} missing: "
+                f"{some(map(repr, missing))}; the columns are: {', '.join(map(str, columns))}"
             )
-        n = len(next(iter(columns.values()))) if columns else 0
-        groups: dict[type, list[Any]] = {}
-        for coder in self._ordered():
-            groups.setdefault(type(coder) if type(coder) in (CategoryColumn, TextColumn) else NumberColumn, []).append(
-                coder
-            )
-        dense = groups.get(NumberColumn, [])
-        width = sum(coder.width for coder in dense)
-        categories = groups.get(CategoryColumn, [])
-        texts = groups.get(TextColumn, [])
-        values = np.empty((width, n), np.float32)
-        codes = np.empty((len(categories), n), np.int32)
-        # a list for each column: they are filled on threads, and told in the order of the columns
-        told: dict[str, list[str]] = {coder.column: [] for coder in self.coders}
-        jobs: list[Callable[[], Any]] = []
-        at = 0
-        for coder in dense:
-            jobs.append(partial(_fill, coder, columns[coder.column], refuse, told[coder.column].append, values, at))
-            at += coder.width
-        for coder, row in zip(categories, codes, strict=True):
-            jobs.append(partial(coder.codes, columns[coder.column], told[coder.column].append, row))
-        jobs += [partial(coder.hashed, columns[coder.column]) for coder in texts]
-        hashed = _on_threads(lambda job: job(), jobs)[len(dense) + len(categories) :]
-        notes = [f"column {column!r}: {note}" for column, found in told.items() for note in found]
+        return self._features(_rows(columns), lambda column: column.read(column.column, columns[column.column], reject))
+
+    def _features(self, rows: int, read: Callable[[Any], Any]) -> tuple[Features, list[str]]:
+        """Encode the values that ``read`` returns for each column."""
+        dense, categories, texts = self._groups()
+        borders = [0, *accumulate(encoder.width for encoder in dense)]
+        values = np.empty((borders[-1], rows), np.float32)
+        codes = np.empty((len(categories), rows), np.int32)
+        targets = [values[first:last] for first, last in pairwise(borders)]
+        targets += [codes[j : j + 1] for j in range(len(categories))]
+        # one list per column: filled on threads, reported in the order of the columns
+        messages: dict[str, list[str]] = {encoder.column: [] for encoder in self.encoders}
+
+        def encode(encoder: Any, target: npt.NDArray[Any] | None) -> Any:
+            encoded = encoder.encode(read(encoder), messages[encoder.column].append)
+            if target is None:
+                return encoded
+            for row, feature in zip(target, encoded, strict=True):
+                row[:] = feature
+            return None
+
+        hashed = _on_threads(encode, (*dense, *categories, *texts), (*targets, *[None] * len(texts)))[len(targets) :]
+        lines = [f"column {column!r}: {message}" for column in messages for message in messages[column]]
         if not categories and not texts:
-            return np.ascontiguousarray(values.T), notes
+            return np.ascontiguousarray(values.T), lines
+        x = _to_csr(values, codes, hashed, [encoder.width for encoder in (*categories, *texts)])
+        return (x if self.sparse else x.toarray()), lines
 
-        # the rows of a CSR array: every dense feature, one entry per category, the words
-        offsets = np.cumsum([width, *(coder.width for coder in (*categories, *texts))])
-        count = np.full(n, width + len(categories), np.int64)
-        for entries, _, _ in hashed:
-            count += np.diff(entries)
-        indptr = np.concatenate([[0], np.cumsum(count)])
-        cursor = indptr[:-1].copy()
-        indices, data = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
-
-        def fill(first: int) -> int:
-            """Write some rows; return how many of their entries are not 0."""
-            last = min(first + _ROWS, n)
-            own = cursor[first:last], indices, data
-            filled: int = append_columns(values[:, first:last], *own)
-            filled += append_categories(codes[:, first:last], offsets[: len(categories)], *own)
-            for offset, (entries, column, value) in zip(offsets[len(categories) :], hashed, strict=False):
-                append_words(entries[first : last + 1], column, value, offset, *own)
-                filled += int(entries[last] - entries[first])
-            return filled
-
-        filled = sum(_on_threads(fill, range(0, n, _ROWS)))
-        if indptr[-1] < 2**31:
-            indptr = indptr.astype(np.int32)  # of one type with the indices, which would be copied otherwise
-        x = sp.csr_array((data, indices, indptr), shape=(n, offsets[-1]))
-        if filled < data.size / 2:
-            x.eliminate_zeros()
-        return (x if self.sparse else x.toarray()), notes
-
-    # ---- keeping
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the encoder as plain lists and numbers."""
-        coders = [{"kind": coder.kind, **asdict(coder)} for coder in self.coders]
-        return {"format": _FORMAT, "format_version": _FORMAT_VERSION, "sparse": self.sparse, "columns": coders}
+    # ---- save
 
     def save(self, path: Path) -> Path:
         """Write the encoder as JSON."""
-        draft = path.with_name(f".{path.name}.partial")
-        draft.write_text(json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        return draft.replace(path)
+        columns = [{"kind": encoder.kind, **asdict(encoder)} for encoder in self.encoders]
+        write_json(path, {"format": _FORMAT, "version": _VERSION, "sparse": self.sparse, "columns": columns})
+        return path
 
     @classmethod
     def load(cls, path: Path) -> TableEncoder:
-        """Read what `save` wrote."""
+        """Read an encoder written by `save`."""
         if not path.is_file():
-            raise InputError(f"{path}: there is no such file; the encoder is written by 'gpatcher fit' on tables")
+            raise InputError(f"{path}: no such file; 'gpatcher fit' on tables writes the encoder")
+        manifest = read_manifest(path, _FORMAT, _VERSION, "table encoder")
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            if found["format"] != _FORMAT:
-                raise ValueError("another format")
-            if found["format_version"] != _FORMAT_VERSION:
-                raise ValueError(f"format version {found['format_version']}, this gpatcher reads {_FORMAT_VERSION}")
-            coders = []
-            for about in found["columns"]:
-                coder = COLUMN_KINDS[about.pop("kind")]
-                if set(about) != {part.name for part in fields(coder)}:
-                    raise ValueError(f"column {about.get('column')!r} has the parts {some(about)}")
-                coders.append(coder(**about))
-            return cls(tuple(coders), bool(found["sparse"]))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{path} is no encoder of this version or damaged ({error}); train again") from None
+            encoders = tuple(COLUMN_KINDS[fields.pop("kind")](**fields) for fields in manifest["columns"])
+            return cls(encoders, bool(manifest["sparse"]))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"{path} is damaged ({error}); train again") from None
 
 
-def _on_threads(work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-    """Return the results in order; pyarrow and NumPy let go of the interpreter while they work."""
+def _to_csr(values: FloatArray, codes: IntArray, hashed: list[Any], widths: list[int]) -> Any:
+    """Return a CSR array whose rows hold the dense features, one entry per category and the words.
+
+    ``values`` has shape (dense features, rows), ``codes`` (categories, rows), ``widths`` are those of the categories
+    and the texts.
+    """
+    dense, rows = values.shape
+    offsets = np.cumsum([dense, *widths])
+    counts = np.full(rows, dense + len(codes), np.int64)
+    for entries, _, _ in hashed:
+        counts += np.diff(entries)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    cursor = indptr[:-1].copy()
+    indices, data = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
+
+    def fill(first: int) -> int:
+        """Write a batch of rows; return the number of non-zeros."""
+        last = min(first + _BATCH_ROWS, rows)
+        out = cursor[first:last], indices, data
+        nonzeros: int = append_columns(values[:, first:last], *out)
+        nonzeros += append_categories(codes[:, first:last], offsets[: len(codes)], *out)
+        for offset, (entries, column, value) in zip(offsets[len(codes) :], hashed, strict=False):
+            append_words(entries[first : last + 1], column, value, offset, *out)
+            nonzeros += int(entries[last] - entries[first])
+        return nonzeros
+
+    nonzeros = sum(_on_threads(fill, range(0, rows, _BATCH_ROWS)))
+    if indptr[-1] < 2**31:
+        indptr = indptr.astype(np.int32)  # the dtype of the indices, which SciPy would copy otherwise
+    x = sp.csr_array((data, indices, indptr), shape=(rows, offsets[-1]))
+    if nonzeros < data.size / 2:
+        x.eliminate_zeros()
+    return x
+
+
+def _rows(columns: Mapping[str, Any]) -> int:
+    return len(next(iter(columns.values()), ()))
+
+
+def _kind_option(column: str) -> str:
+    return f"columns={{{column!r}: ...}} (--column {column}=...)"
+
+
+def _on_threads(work: Callable[..., Any], *items: Iterable[Any]) -> list[Any]:
+    """Return the results in order; pyarrow, NumPy and the kernels release the GIL."""
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        return list(pool.map(work, items))
-
-
-def _fill(coder: Any, values: Any, refuse: Refuse, say: Say, data: FloatArray, at: int) -> None:
-    for j, part in enumerate(coder.columns(values, refuse, say)):
-        data[at + j] = part
-
-
-def _refuse(column: str, wrong: npt.NDArray[np.bool_], values: Any, what: str, way: str) -> None:
-    rows = np.flatnonzero(wrong)
-    if rows.size:
-        first = int(rows[0])
-        raise InputError(
-            f"{rows.size} of {wrong.size} values in column {column!r} {what}, "
-            f"the first in row {first} ({values[first].as_py()!r}); {way}"
-        )
+        return list(pool.map(work, *items))

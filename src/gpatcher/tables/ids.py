@@ -1,119 +1,144 @@
-"""Ids of nodes in tables."""
+"""Node ids in columns of tables."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpatcher.arrays import IntArray
 from gpatcher.errors import InputError, counted, some, warn_input
-from gpatcher.tables.reader import TableFile, first_line
-from gpatcher.tables.values import is_text
+from gpatcher.tables.reader import TableSource
+from gpatcher.tables.values import combine_chunks, first_line, is_text, missing_mask, to_numpy
 
 
-def require_type_of(table: TableFile, column: str, values: Any, old: Any) -> None:
-    if values.type != old.type:
+@dataclass(frozen=True, eq=False)
+class Ids:
+    """The ids in a column of a table.
+
+    Parameters
+    ----------
+    table : TableSource
+        The table.
+    column : str
+        Name of the column.
+    values : pyarrow.Array or pyarrow.ChunkedArray
+        The ids: int64, large_string or another scalar dtype.
+    rows : int64 array, optional
+        Rows of the table that the ids come from; by default all.
+    """
+
+    table: TableSource
+    column: str
+    values: Any
+    rows: IntArray | None = None
+
+    @classmethod
+    def read(cls, table: TableSource, column: str, values: Any) -> Ids:
+        """Return the ids in a column, text as large_string and integers as int64."""
+        if pa.types.is_floating(values.type) and not table.is_typed and not values.null_count:
+            # integers of more than 64 bits, or versions such as 1.10: as floats, different ids could become equal
+            values = table.read([column], as_text=True)[column]
+        if pa.types.is_nested(values.type):
+            raise InputError(f"{table.path}: column {column!r} holds {values.type}; ids must be integers or text")
+        if is_text(values.type):
+            values = values.cast(pa.large_string())
+        elif pa.types.is_integer(values.type):
+            try:
+                values = values.cast(pa.int64())
+            except pa.ArrowInvalid as error:
+                hint = "store the ids as text"
+                raise InputError(f"{table.path}: column {column!r}: {first_line(error)}; {hint}") from None
+        return cls(table, column, values)
+
+    def like(self, other: Any) -> Ids:
+        """Return the ids as text where those of another array are: in a text file, digits may be integers or text."""
+        if self.table.is_typed or is_text(self.values.type) or not is_text(other.type):
+            return self
+        ids = Ids.read(self.table, self.column, self.table.read([self.column], as_text=True)[self.column])
+        return ids if self.rows is None else ids.take(self.rows)
+
+    def take(self, positions: IntArray) -> Ids:
+        """Return the ids at some positions."""
+        rows = positions if self.rows is None else self.rows[positions]
+        return replace(self, values=self.values.take(pa.array(positions)), rows=rows)
+
+    def reject(self, invalid: npt.NDArray[np.bool_], problem: str, fix: str) -> None:
+        """Raise an InputError where an id is invalid; see `reject_values`."""
+        self.table.reject(self.column, invalid, self.values, problem, fix, self.rows)
+
+    def missing(self, on_missing: str) -> npt.NDArray[np.bool_]:
+        """Return where ids are missing; rejects them if ``on_missing`` is "error"."""
+        missing = missing_mask(self.values)
+        if is_text(self.values.type):
+            missing = missing | to_numpy(pc.fill_null(pc.equal(self.values, ""), True))
+        if on_missing == "error":
+            fix = "every row needs an id, or pass on_missing_id='drop' (--on-missing-id) to drop the rows without"
+            self.reject(missing, "are missing", fix)
+        return missing
+
+    def exact(self) -> Ids:
+        """Return floats as int64, and reject those that are not exact integers; other dtypes as they are."""
+        if not pa.types.is_floating(self.values.type):
+            return self
+        numbers = self.values.to_numpy()
+        inexact = (numbers % 1 != 0) | (np.abs(numbers) >= 2**53)
+        problem = "are floating-point numbers that could be mistaken for others"
+        self.reject(inexact, problem, "store them as integers or text")
+        return replace(self, values=self.values.cast(pa.int64()))
+
+    def drop_missing(self, on_missing: str) -> Ids:
+        """Return the ids that are not missing; see `missing`."""
+        missing = self.missing(on_missing)
+        return self.take(np.flatnonzero(~missing)) if missing.any() else self
+
+    def drop_duplicates(self, on_duplicate: str) -> Ids:
+        """Return the first of equal ids, with a warning; rejects duplicates if ``on_duplicate`` is "error"."""
+        ids = replace(self, values=combine_chunks(self.values))
+        if len(pc.unique(ids.values)) == len(ids.values):
+            return ids
+        codes = to_numpy(ids.values.dictionary_encode().indices)
+        if on_duplicate == "error":
+            duplicates = np.flatnonzero(np.bincount(codes) > 1)
+            positions = np.flatnonzero(codes == duplicates[0])
+            raise InputError(
+                f"{self.table.path}: {counted(duplicates.size, 'id')} in column {self.column!r} "
+                f"{'appears' if duplicates.size == 1 else 'appear'} more than once, the first "
+                f"{ids.values[int(positions[0])].as_py()!r} ({some(map(ids.location, positions.tolist()))}); keep one "
+                "row per node, or pass on_duplicate_id='first' (--on-duplicate-id) to keep the first"
+            )
+        first = np.sort(np.unique(codes, return_index=True)[1])
+        repeated = counted(codes.size - first.size, "row repeats", "rows repeat")
+        warn_input(f"{self.table.path}: {repeated} an id of column {self.column!r}; the first row of each id is kept")
+        return ids.take(first)
+
+    def location(self, position: int) -> str:
+        """Return the row or line of an id."""
+        return self.table.location(int(position if self.rows is None else self.rows[position]))
+
+    def require_same_dtype(self, other: Ids) -> None:
+        """Raise an InputError where the ids could never match those of another column, with an example."""
+        if self.values.type == other.values.type:
+            return
+        example = ""
+        for ids in (self, other):
+            if pa.types.is_large_string(ids.values.type):
+                positions = np.flatnonzero(~to_numpy(pc.match_substring_regex(ids.values, r"^-?\d+$")))
+                if positions.size:
+                    first = int(positions[0])
+                    shown = f"{ids.values[first].as_py()!r} ({ids.location(first)})"
+                    example = f"; {positions.size} of {ids.column!r} are not integers, the first {shown}"
         raise InputError(
-            f"{table.path}: the ids in column {column!r} are {type_name(values.type)}, those of the graph are "
-            f"{type_name(old.type)}, such as {old[0].as_py()!r}; write both the same way"
+            f"the ids differ in dtype: column {self.column!r} is {dtype_name(self.values.type)} in {self.table.path}, "
+            f"column {other.column!r} is {dtype_name(other.values.type)} in {other.table.path}{example}; "
+            "store both the same way"
         )
 
 
-def clean_ids(table: TableFile, column: str, values: Any, on_missing: str) -> tuple[Any, IntArray | None, int]:
-    """Return ids as int64, text or what else they are, their rows (None for all), and how many rows lack one."""
-    values = id_values(table, column, values)
-    missing = values.is_null(nan_is_null=True)
-    if is_text(values.type):
-        missing = pc.or_(missing, pc.fill_null(pc.equal(values, ""), True))
-    lacking = missing.to_numpy(zero_copy_only=False) if isinstance(missing, pa.Array) else missing.to_numpy()
-    if on_missing == "error":
-        way = "every row needs an id; on_missing_id='drop' (--on-missing-id) leaves them out"
-        table.refuse(column, lacking, values, "are missing", way)
-    rows = np.flatnonzero(~lacking) if lacking.any() else None
-    if rows is not None:
-        values = values.take(pa.array(rows))
-    if pa.types.is_floating(values.type):
-        numbers = values.to_numpy()
-        wrong = (numbers % 1 != 0) | (np.abs(numbers) >= 2**53)
-        way = "store them as integers or text"
-        table.refuse(column, wrong, values, "are floating-point numbers that could be mistaken for others", way, rows)
-        values = values.cast(pa.int64())
-    return values, rows, int(lacking.sum())
-
-
-def id_values(table: TableFile, column: str, values: Any) -> Any:
-    if pa.types.is_floating(values.type) and not table.is_typed and not values.null_count:
-        # numbers longer than 64 bits, or versions such as 1.10: as floats, different ids could become the same
-        values = table.read([column], as_text=True)[column]
-    kind = values.type
-    if pa.types.is_nested(kind):
-        raise InputError(f"{table.path}: column {column!r} holds {kind}; an id is an integer or text")
-    if is_text(kind):
-        return values.cast(pa.large_string())
-    if pa.types.is_integer(kind):
-        try:
-            return values.cast(pa.int64())
-        except pa.ArrowInvalid as error:
-            raise InputError(f"{table.path}: column {column!r}: {first_line(error)}; store the ids as text") from None
-    return values
-
-
-def type_name(kind: Any) -> str:
-    return "text" if pa.types.is_large_string(kind) else str(kind)
-
-
-def match_text_type(table: TableFile, column: str, values: Any, others: Any) -> Any:
-    """Read ids again as text where the others are text: in a text file, a column of digits may be either."""
-    if table.is_typed or is_text(values.type) or not is_text(others.type):
-        return values
-    return id_values(table, column, table.read([column], as_text=True)[column])
-
-
-def require_same_type(
-    table: TableFile, column: str, values: Any, other: TableFile, other_column: str, others: Any
-) -> None:
-    """Refuse ids that could never match, and show one that is to blame."""
-    if values.type == others.type:
-        return
-    example = ""
-    for t, c, ids in ((table, column, values), (other, other_column, others)):
-        if pa.types.is_large_string(ids.type):
-            rows = np.flatnonzero(~pc.match_substring_regex(ids, r"^-?\d+$").to_numpy(zero_copy_only=False))
-            if rows.size:
-                row = int(rows[0])
-                example = f"; {rows.size} of {c!r} are no integers, the first {ids[row].as_py()!r} on {t.place(row)}"
-    raise InputError(
-        f"the ids differ in type: column {column!r} is {type_name(values.type)} in {table.path}, "
-        f"column {other_column!r} is {type_name(others.type)} in {other.path}{example}; write both the same way"
-    )
-
-
-def drop_duplicate_ids(
-    table: TableFile, column: str, ids: Any, rows: IntArray | None, on_duplicate: str
-) -> tuple[Any, IntArray | None, int]:
-    """Return each id once, the rows they come from, and how many rows repeat an id."""
-    ids = pa.concat_arrays(ids.chunks) if ids.num_chunks != 1 else ids.chunk(0)
-    if len(pc.unique(ids)) == len(ids):
-        return ids, rows, 0
-    code = ids.dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    doubled = np.flatnonzero(np.bincount(code) > 1)
-    if on_duplicate == "error":
-        at = np.flatnonzero(code == doubled[0])
-        places = some(table.place(int(row if rows is None else rows[row])) for row in at)
-        raise InputError(
-            f"{table.path}: {counted(doubled.size, 'id')} in column {column!r} "
-            f"{'appears' if doubled.size == 1 else 'appear'} more than once, the first "
-            f"{ids[int(at[0])].as_py()!r} on {places}; each node has one row, or pass on_duplicate_id='first' "
-            "(--on-duplicate-id) to take the first one"
-        )
-    _, first = np.unique(code, return_index=True)
-    first = np.sort(first)
-    repeats = len(ids) - first.size
-    warn_input(
-        f"{table.path}: {counted(repeats, 'row repeats', 'rows repeat')} an id of column "
-        f"{column!r}; only the first one counts"
-    )
-    return ids.take(pa.array(first)), first if rows is None else rows[first], repeats
+def dtype_name(dtype: Any) -> str:
+    """Return an arrow dtype as messages name it."""
+    return "text" if is_text(dtype) else str(dtype)

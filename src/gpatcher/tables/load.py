@@ -1,14 +1,14 @@
-"""Graphs from tables: one of nodes, one of edges, as CSV, Parquet, or in memory.
+"""Graphs from a table of nodes and a table of edges: CSV, Parquet or in memory.
 
-Every column is handled whole by pyarrow, so a million rows take about a second.
+pyarrow handles whole columns at a time, so a million rows take about a second.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,184 +16,202 @@ import pyarrow as pa
 from gpatcher.arrays import Features
 from gpatcher.errors import InputError, counted, some, warn_input
 from gpatcher.graph.graph import Graph
-from gpatcher.graph.split import Split, split_from_parts, stratified_folds, stratified_split, time_split
-from gpatcher.tables.edges import IrregularTableError, make_undirected, prefetch, read_edges, stream_edges
+from gpatcher.graph.split import split_from_parts, stratified_folds, stratified_split, time_split
+from gpatcher.tables.edges import (
+    IrregularTableError,
+    edge_ids,
+    make_undirected,
+    open_edges,
+    prefetch,
+    read_edges,
+    stream_edges,
+)
 from gpatcher.tables.encoder import TableEncoder
 from gpatcher.tables.nodes import NodeRows, read_nodes
 from gpatcher.tables.options import DEFAULT_LABEL, Counts, TableOptions
-from gpatcher.tables.reader import TableFile
+from gpatcher.tables.reader import TableSource
+
+EncodedNodes: TypeAlias = tuple[TableEncoder | None, Features | None, list[str]]  # encoder, features, warnings
 
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """What was read from tables of nodes and edges.
+    """A graph read from tables.
 
     Parameters
     ----------
-    graph : with the splits that its tables name or that were asked for
-    encoder : made the features of the graph; None where there are none
-    counts : of the rows, used and not used
+    graph : Graph
+        The graph, with a split if ``split_column`` is an option.
+    encoder : TableEncoder or None
+        The encoder of the features; None without features.
+    counts : Counts
+        What became of every row.
+    options : TableOptions
+        The options that the tables were read with.
+    split_values : mapping of str to array, shape (n,)
+        Values of the columns that define the split, by option.
     """
 
     graph: Graph
     encoder: TableEncoder | None
     counts: Counts
     options: TableOptions
-    roles: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    split_values: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def with_split(self, train: float = 0.6, val: float = 0.2, seed: int = 0) -> Tables:
-        """Split the labelled nodes: by the columns that the options name, in folds, or at random, stratified.
+        """Split the labelled nodes as the options say: by a column, into folds, or at random and stratified.
 
         Parameters
         ----------
-        train, val : shares of the labelled nodes; folds and groups have shares of their own
+        train, val : float
+            Fractions of the labelled nodes; not used for folds and groups.
+        seed : int
+            Seed of a random split.
         """
         options, graph = self.options, self.graph
         if graph.splits:
             return self
         if graph.y is None or not graph.num_classes:
             raise InputError(
-                f"no node has a label: column {options.label!r} of the nodes is not there or empty; name the column "
-                "with label=... (--label) and fill it in for a part of the nodes"
+                f"no node has a label: column {options.label!r} of the nodes is missing or empty; name the column with "
+                "label=... (--label) and fill it in for some of the nodes"
             )
-        graph = _with_common_classes(graph, options.on_rare_class)
+        graph = _handle_rare_classes(graph, options.on_rare_class)
         y = graph.labels()
-        splits: list[Split]
         if options.time is not None:
-            splits = [time_split(y, self.roles["time"], train, val)]
+            splits = [time_split(y, self.split_values["time"], train, val)]
         elif options.folds is not None:
-            splits = stratified_folds(y, options.folds, seed, self.roles.get("group"))
+            splits = stratified_folds(y, options.folds, seed, self.split_values.get("group"))
         elif options.group is not None:
-            splits = stratified_folds(y, 5, seed, self.roles["group"])[:1]
+            splits = stratified_folds(y, 5, seed, self.split_values["group"])[:1]
         else:
             splits = [stratified_split(y, train, val, seed)]
         return replace(self, graph=graph.with_splits(splits))
 
 
 def read_tables(nodes: Any, edges: Any, **options: Any) -> Graph:
-    """Build a graph from a table of nodes and a table of edges; see `load_tables`, which tells more about them."""
+    """Read a graph from a table of nodes and a table of edges; `load_tables` also returns encoder and counts.
+
+    Parameters
+    ----------
+    nodes, edges : str, Path, pyarrow.Table or pandas.DataFrame
+        The tables; ``nodes`` may be None. See `load_tables`.
+    **options
+        Fields of `gpatcher.tables.options.TableOptions`.
+    """
     return load_tables(nodes, edges, **options).graph
 
 
 def load_tables(nodes: Any, edges: Any, *, encoder: TableEncoder | None = None, **options: Any) -> Tables:
-    """Read a table of nodes and a table of edges.
+    """Read a graph from a table of nodes and a table of edges, with its encoder and the counts of rows.
 
     Parameters
     ----------
-    nodes : one row per node: a file (.csv, .tsv, either with .gz, .parquet, .pq), a folder of Parquet files, a pyarrow
-        table or a pandas frame; None takes the ids that the edges name, in sorted order and without labels
-    edges : one row per edge, likewise
-    encoder : one that was fitted before; by default one is fitted on these nodes
-    options : see `TableOptions`
+    nodes : str, Path, pyarrow.Table, pandas.DataFrame or None
+        One row per node: a file (.csv, .tsv, both also as .gz, .parquet or .pq), a folder of Parquet files, or a table
+        in memory. With None the nodes are the endpoints, sorted by id and without labels.
+    edges : str, Path, pyarrow.Table or pandas.DataFrame
+        One row per edge.
+    encoder : TableEncoder, optional
+        A fitted encoder; by default one is fitted on these nodes.
+    **options
+        Fields of `gpatcher.tables.options.TableOptions`.
     """
-    unknown = set(options) - {part.name for part in fields(TableOptions)}
-    if unknown:
-        raise TypeError(f"unknown options: {', '.join(sorted(unknown))}")
-    chosen = TableOptions(**options)
-    edge_table = TableFile.open(edges, chosen.delimiter, "edges")
-    wanted = {"source": chosen.source, "target": chosen.target}
-    wanted |= {} if chosen.weight is None else {"weight": chosen.weight}
-    edge_table.require(wanted)
-    unused = [column for column in edge_table.columns if column not in wanted.values()]
-    if unused:
-        hint = "; to use the weights, pass weight='weight' (--weight)" if "weight" in unused else ""
-        warn_input(
-            f"{edge_table.path}: {counted(len(unused), 'column is', 'columns are')} not used: {some(unused)}{hint}"
-        )
+    parsed = TableOptions.parse(options)
+    edge_table = open_edges(edges, parsed)
+    batches = prefetch(edge_table.iter_batches(list(parsed.edge_columns.values())))
+    node_rows = read_node_table(nodes, parsed, encoder)
 
-    pieces = prefetch(edge_table.pieces(list(wanted.values())))
-    found: NodeRows | None = None
-    if nodes is not None:
-        found = read_nodes(TableFile.open(nodes, chosen.delimiter, "nodes"), chosen, encoder)
-    elif chosen.features is not None or chosen.label not in (None, DEFAULT_LABEL) or chosen.columns or chosen.roles:
-        raise InputError("labels, features and splits are columns of the table of nodes; pass nodes, or leave them out")
-
-    # features on one side, edges on the other: neither needs the other, and both let go of the interpreter
-    with ThreadPoolExecutor(1) as aside:
-        features = None if found is None else aside.submit(_features, found, chosen, encoder)
-        given = None if found is None else found.ids
+    # features on one thread, edges on another: neither needs the other, and both release the GIL
+    with ThreadPoolExecutor(1) as pool:
+        encoded = pool.submit(encode_nodes, node_rows, parsed, encoder)
         try:
-            ends = stream_edges(edge_table, pieces, chosen.source, chosen.target, chosen.weight, given)
+            ids = edge_ids(edge_table, parsed) if node_rows is None else node_rows.ids.values
+            edge_rows = stream_edges(batches, parsed, ids)
         except (IrregularTableError, pa.ArrowException):
-            # the whole columns at once tell in full what is wrong, or that nothing is
-            ends = read_edges(edge_table, chosen, found)
+            edge_rows = read_edges(edge_table, parsed, node_rows)
         pa.default_memory_pool().release_unused()
-        added = len(ends.ids) - (0 if found is None else len(found.ids))
-        if found is not None and features is not None and added:
-            features.exception()  # waits; what was made without the added nodes is of no use
-            found.add_rows(added)
-            features = aside.submit(_features, found, chosen, encoder)
+        added = len(edge_rows.ids) - (0 if node_rows is None else len(node_rows.ids.values))
+        if node_rows is not None and added:
+            encoded.exception()  # waits; features without the added nodes are of no use
+            node_rows.add_rows(added)
+            encoded = pool.submit(encode_nodes, node_rows, parsed, encoder)
         graph = Graph.from_edge_index(
-            ends.numbers,
-            y=None if found is None else found.y,
-            num_nodes=len(ends.ids),
-            weights=ends.weights,
-            classes=None if found is None else found.classes,
-            name=chosen.name if chosen.name is not None else edge_table.stem,
-            node_ids=ends.ids.to_numpy(zero_copy_only=False),
+            edge_rows.edge_index,
+            y=None if node_rows is None else node_rows.y,
+            num_nodes=len(edge_rows.ids),
+            weights=edge_rows.weights,
+            classes=None if node_rows is None else node_rows.classes,
+            name=edge_table.stem if parsed.name is None else parsed.name,
+            node_ids=edge_rows.ids.to_numpy(zero_copy_only=False),
         )
-        counts = Counts(
-            node_rows=0 if found is None else found.rows_read,
-            doubled=0 if found is None else found.doubled,
-            nameless=0 if found is None else found.nameless,
-            added=added,
-            edge_rows=ends.rows,
-            endless=ends.endless,
-            unknown=ends.unknown,
-            repeated=graph.duplicate_edges,
-        )
-        if not chosen.directed:
+        counts = Counts(**edge_rows.counts, added=added, duplicate_edges=graph.duplicate_edges)
+        if not parsed.directed:
             graph = make_undirected(graph)
-        x: Features | None = None
-        if features is not None:
-            encoder, x, notes = features.result()
-            for note in notes:
-                warn_input(note)
-            graph = graph.with_features(x)
-    roles = {} if found is None else found.roles
-    if "split_column" in roles:
-        graph = graph.with_splits([split_from_parts(roles["split_column"])])
-    return Tables(graph, encoder if x is not None else None, counts, chosen, roles)
+        encoder, graph = add_node_data(graph, node_rows, encoded.result())
+    if node_rows is None:
+        return Tables(graph, None, counts, parsed)
+    return Tables(graph, encoder, replace(counts, **node_rows.counts), parsed, node_rows.split_values)
 
 
-def _features(
-    found: NodeRows, options: TableOptions, encoder: TableEncoder | None
-) -> tuple[TableEncoder, Features | None, list[str]]:
-    """Return the encoder, by default a new one, the features that it makes, if any, and what is to be told of them."""
+def read_node_table(nodes: Any, options: TableOptions, encoder: TableEncoder | None) -> NodeRows | None:
+    """Read the table of nodes if there is one; without it, options that name its columns raise an InputError."""
+    if nodes is not None:
+        return read_nodes(TableSource.open(nodes, options.delimiter, "nodes"), options, encoder)
+    if options.features is not None or options.columns or options.split_columns:
+        raise InputError(
+            "features and splits are columns of the table of nodes; pass nodes, or leave these options out"
+        )
+    if options.label not in (None, DEFAULT_LABEL):
+        raise InputError(f"label {options.label!r} is a column of the table of nodes; pass nodes, or leave label out")
+    return None
+
+
+def encode_nodes(rows: NodeRows | None, options: TableOptions, encoder: TableEncoder | None) -> EncodedNodes:
+    """Return the encoder, by default a new one, the features and the warnings; None for both without features."""
+    if rows is None:
+        return None, None, []
     if encoder is None:
-        return TableEncoder.fit_transform(found.columns, options.columns, found.refuse)
-    return encoder, *(encoder.features(found.columns, found.refuse) if encoder.coders else (None, []))
+        encoder, x, messages = TableEncoder.fit_transform(rows.columns, options.columns, rows.reject)
+    else:
+        x, messages = encoder.encode(rows.columns, rows.reject)
+    return (encoder, x, messages) if encoder.encoders else (None, None, messages)
 
 
-def _with_common_classes(graph: Graph, on_rare: str) -> Graph:
-    """Deal with classes of one labelled node, which cannot be in train and in test."""
+def add_node_data(graph: Graph, rows: NodeRows | None, encoded: EncodedNodes) -> tuple[TableEncoder | None, Graph]:
+    """Add features and a split by column to a graph, and issue the warnings of `encode_nodes`."""
+    encoder, x, messages = encoded
+    for message in messages:
+        warn_input(message)
+    graph = graph.with_features(x)
+    if rows is not None and "split_column" in rows.split_values:
+        graph = graph.with_splits([split_from_parts(rows.split_values["split_column"])])
+    return encoder, graph
+
+
+def _handle_rare_classes(graph: Graph, on_rare_class: str) -> Graph:
+    """Keep, unlabel or reject classes with one labelled node, which cannot be in both train and test."""
     y = graph.labels()
     sizes = np.bincount(y[y >= 0], minlength=graph.num_classes)
     rare = np.flatnonzero(sizes == 1)
     if not rare.size:
         return graph
+    classes = f"{counted(rare.size, 'class has', 'classes have')} one labelled node"
     names = some(repr(graph.classes[c]) for c in rare)
-    if on_rare == "error":
+    if on_rare_class == "error":
         node = int(np.flatnonzero(y == rare[0])[0])
         shown = node if graph.node_ids is None else graph.node_ids[node]
         raise InputError(
-            f"{counted(rare.size, 'class', 'classes')} of one labelled node: {names}, "
-            f"the first at id {shown!r}; label more nodes of "
-            "it, or pass on_rare_class='keep' (for training alone) or 'unlabel' (--on-rare-class)"
+            f"{classes}: {names}, the first at id {shown!r}; label more nodes of it, or pass on_rare_class='keep' (for "
+            "training only) or 'unlabel' (--on-rare-class)"
         )
-    if on_rare == "keep":
-        warn_input(
-            f"{counted(rare.size, 'class', 'classes')} of one labelled node, which is for training alone: {names}"
-        )
+    if on_rare_class == "keep":
+        warn_input(f"{classes}, used for training only: {names}")
         return graph
     kept = np.flatnonzero(sizes > 1)
     if not kept.size:
         raise InputError("every class has one labelled node; label more nodes")
-    number = np.full(graph.num_classes + 1, -1)
-    number[kept] = np.arange(kept.size)
-    warn_input(f"{counted(rare.size, 'class', 'classes')} of one labelled node, taken as unlabelled: {names}")
-    return replace(graph, y=number[y], classes=tuple(graph.classes[c] for c in kept))
-
-
-def combined(values: Any) -> Any:
-    return pa.concat_arrays(values.chunks) if isinstance(values, pa.ChunkedArray) else values
+    warn_input(f"{classes}, which is treated as unlabelled: {names}")
+    new_class = np.full(graph.num_classes + 1, -1)  # the last entry is that of unlabelled nodes, -1
+    new_class[kept] = np.arange(kept.size)
+    return replace(graph, y=new_class[y], classes=tuple(graph.classes[c] for c in kept))

@@ -1,4 +1,4 @@
-"""The table of nodes: ids, labels, columns and what the nodes are split by."""
+"""Read the table of nodes: ids, labels, feature columns and the columns that define the split."""
 
 from __future__ import annotations
 
@@ -9,151 +9,173 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import InputError, some, warn_input
 from gpatcher.graph.checks import encode_labels
 from gpatcher.tables.encoder import TableEncoder
-from gpatcher.tables.ids import clean_ids, drop_duplicate_ids
+from gpatcher.tables.ids import Ids
 from gpatcher.tables.options import DEFAULT_LABEL, TableOptions
-from gpatcher.tables.reader import TableFile
-from gpatcher.tables.values import is_number, to_seconds
+from gpatcher.tables.reader import TableSource
+from gpatcher.tables.values import Reject, combine_chunks, is_number, missing_mask, to_numpy, to_seconds
 
-# what pandas calls the row numbers that it writes along
-_ROW_NUMBERS = ("", "Unnamed: 0", "__index_level_0__")
-# empty in a column of numbers, but text in a column of text
+_INDEX_COLUMNS = ("", "Unnamed: 0", "__index_level_0__")  # as pandas names the index that it writes
+# missing in a column of numbers, but text in a column of text
 _MISSING_WORDS = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none")
+_PARTS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val"}
+_PARTS |= {"test": "test", "testing": "test"}
 
 
 @dataclass
 class NodeRows:
-    """The rows of the nodes that are used, with what they were."""
+    """The rows of nodes that are used.
 
-    table: TableFile
-    id: str
-    ids: Any
+    Parameters
+    ----------
+    ids : Ids
+        Unique ids, and the rows that they come from.
+    y : int64 array, shape (n,), or None
+        Class of each node, -1 where unknown.
+    classes : tuple of str or None
+        Names of the classes.
+    columns : dict of str to pyarrow.ChunkedArray
+        Columns that become features.
+    split_values : dict of str to array, shape (n,)
+        Values of the columns that define the split, by option.
+    counts : dict of str to int
+        The fields of `gpatcher.tables.options.Counts` that concern nodes.
+    """
+
+    ids: Ids
     y: IntArray | None
     classes: tuple[str, ...] | None
     columns: dict[str, Any]
-    roles: dict[str, Any]
-    rows: IntArray | None  # rows of the table, where not all are used
-    rows_read: int
-    doubled: int
-    nameless: int
+    split_values: dict[str, npt.NDArray[Any]]
+    counts: dict[str, int]
 
-    def refuse(self, column: str, wrong: npt.NDArray[np.bool_], values: Any, what: str, way: str) -> None:
-        self.table.refuse(column, wrong, values, what, way, self.rows)
+    def reject(self, column: str, invalid: npt.NDArray[np.bool_], values: Any, problem: str, fix: str) -> None:
+        """Raise an InputError where a value is invalid; see `reject_values`."""
+        self.ids.table.reject(column, invalid, values, problem, fix, self.ids.rows)
 
     def add_rows(self, count: int) -> None:
-        """Append nodes of which nothing is known."""
-        if not count:
-            return
+        """Append nodes whose values are all missing; their ids are those of the edges."""
         if self.y is not None:
             self.y = np.append(self.y, np.full(count, -1))
         for name, values in self.columns.items():
             self.columns[name] = pa.chunked_array([*values.chunks, pa.nulls(count, values.type)], values.type)
-        for name, values in self.roles.items():
-            self.roles[name] = np.append(values, np.full(count, None if values.dtype == object else np.nan))
+        for option, values in self.split_values.items():
+            missing = None if values.dtype == object else np.nan
+            self.split_values[option] = np.append(values, np.full(count, missing))
 
 
-def read_nodes(table: TableFile, options: TableOptions, encoder: TableEncoder | None) -> NodeRows:
-    id, label = options.id, options.label
-    table.require({"id": id})
+def read_nodes(table: TableSource, options: TableOptions, encoder: TableEncoder | None) -> NodeRows:
+    """Read the columns that the options name, and those of the encoder where one is passed."""
+    label = options.label
+    table.require({"id": options.id})
     if label == DEFAULT_LABEL and label not in table.columns:
         warn_input(
             f"{table.path} has no column {label!r}, so the graph has no labels; name it with label=... or pass None"
         )
         label = None
-    table.require(({} if label is None else {"label": label}) | options.roles)
+    used = {"id": options.id, **({} if label is None else {"label": label}), **options.split_columns}
+    table.require(used)
+    feature_columns = _feature_columns(table, options, encoder, list(used.values()))
+    columns = table.read([*used.values(), *feature_columns])
+    node_rows = len(columns[options.id])
+
+    ids = Ids.read(table, options.id, columns[options.id]).drop_missing(options.on_missing_id).exact()
+    with_id = len(ids.values)
+    if with_id < node_rows:
+        missing = f"{node_rows - with_id} of {node_rows} rows"
+        warn_input(f"{table.path}: {missing} have no id in column {options.id!r} and are not used")
+    ids = ids.drop_duplicates(options.on_duplicate_id)
+    if ids.rows is not None:
+        columns = {name: values.take(pa.array(ids.rows)) for name, values in columns.items()}
+    reject = partial(table.reject, rows=ids.rows)
+    y, classes = (None, None) if label is None else _labels(table, label, columns[label], reject)
+    return NodeRows(
+        ids,
+        y,
+        classes,
+        columns={name: columns[name] for name in feature_columns},
+        split_values={
+            option: _split_values(option, column, columns[column], reject)
+            for option, column in options.split_columns.items()
+        },
+        counts={
+            "node_rows": node_rows,
+            "missing_ids": node_rows - with_id,
+            "duplicate_ids": with_id - len(ids.values),
+        },
+    )
+
+
+def _feature_columns(
+    table: TableSource, options: TableOptions, encoder: TableEncoder | None, used: list[str]
+) -> list[str]:
+    """Return the columns that become features: those of the encoder, of the options, or all that are not used."""
     for column in options.columns:
         table.require({"columns": column})
     for column in options.features or ():
         table.require({"features": column})
-        if column == label:
+        if column == options.label:
             raise InputError(f"column {column!r} is the label; a model that sees it as a feature has nothing to learn")
-    taken = (id, label, *options.roles.values())
     if encoder is not None:
-        wanted = list(encoder.columns)
-        absent = [column for column in wanted if column not in table.columns]
-        if absent:
+        missing = [column for column in encoder.columns if column not in table.columns]
+        if missing:
             raise InputError(
-                f"{table.path} has no column {absent[0]!r}, which the model was trained with; add it, its fields empty "
-                f"where nothing is known. The columns are: {some(table.columns)}"
+                f"{table.path} has no column {missing[0]!r}, which the model was trained with; add it, empty where "
+                f"unknown. The columns are: {some(table.columns)}"
             )
-    elif options.features is not None:
-        wanted = list(dict.fromkeys(options.features))
-    else:
-        numbered = [c for c in table.columns if c in _ROW_NUMBERS and c not in taken]
-        if numbered:
-            warn_input(
-                f"{table.path}: column {numbered[0]!r} is not used, being row numbers; name it in features to use it"
-            )
-        wanted = [column for column in table.columns if column not in (*taken, *numbered)]
-    roles = list(options.roles.values())
-    columns = table.read([id, *([] if label is None else [label]), *roles, *wanted])
-    rows_read = len(columns[id])
-
-    ids, rows, nameless = clean_ids(table, id, columns[id], options.on_missing_id)
-    if nameless:
-        warn_input(f"{table.path}: {nameless} of {rows_read} rows have no id in column {id!r} and are not used")
-    ids, rows, doubled = drop_duplicate_ids(table, id, ids, rows, options.on_duplicate_id)
-    if rows is not None:
-        columns = {name: values.take(pa.array(rows)) for name, values in columns.items()}
-    refuse = partial(table.refuse, rows=rows)
-    y, classes = None, None
-    if label is not None:
-        y, classes = _labels(table, label, columns[label], refuse)
-    found = {option: _role(option, column, columns[column], refuse) for option, column in options.roles.items()}
-    features = {name: columns[name] for name in wanted}
-    return NodeRows(table, id, ids, y, classes, features, found, rows, rows_read, doubled, nameless)
+        return list(encoder.columns)
+    if options.features is not None:
+        return list(dict.fromkeys(options.features))
+    unused = [column for column in table.columns if column not in used]
+    index = [column for column in unused if column in _INDEX_COLUMNS]
+    if index:
+        warn_input(f"{table.path}: column {index[0]!r} is not used (row numbers); name it in features to use it")
+    return [column for column in unused if column not in index]
 
 
-def _role(option: str, column: str, values: Any, refuse: Any) -> npt.NDArray[Any]:
-    """Return what the nodes are split by: part or group as objects, time as a number; None or NaN where missing."""
+def _split_values(option: str, column: str, values: Any, reject: Reject) -> npt.NDArray[Any]:
+    """Return the part or group of each node as objects, None where missing, or its time, NaN where missing."""
     if option == "time":
-        if not is_number(values.type):
-            return to_seconds(column, values, refuse)
-        return to_floats(column, values)
+        return to_floats(values) if is_number(values.type) else to_seconds(column, values, reject)
     if option == "group":
-        missing = values.is_null(nan_is_null=True)
-        code = pc.fill_null(pa.concat_arrays(values.chunks).dictionary_encode().indices, -1).to_numpy()
-        names: npt.NDArray[Any] = np.array([None, *range(int(code.max(initial=-1)) + 1)], dtype=object)[code + 1]
-        names[missing.to_numpy()] = None
-        return names
-    parts = np.array([None if v is None else str(v).strip().lower() or None for v in values.to_pylist()], dtype=object)
-    known = {None: None, "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val"}
-    known |= {"dev": "val", "test": "test", "testing": "test"}
-    wrong = np.array([part not in known for part in parts])
-    refuse(column, wrong, values, "name no part", "write train, validation or test, or leave the field empty")
-    return np.array([known[part] for part in parts], dtype=object)
+        codes = to_numpy(combine_chunks(values).dictionary_encode().indices.fill_null(-1))
+        groups: npt.NDArray[Any] = codes.astype(object)
+        groups[missing_mask(values)] = None
+        return groups
+    parts = [str(value).strip().lower() if value is not None else "" for value in values.to_pylist()]
+    invalid = np.array([part not in ("", *_PARTS) for part in parts])
+    reject(column, invalid, values, "name no part", "write train, validation or test, or leave the field empty")
+    return np.array([_PARTS.get(part) for part in parts], dtype=object)
 
 
-def to_floats(column: str, values: Any) -> FloatArray:
-    numbers: FloatArray = values.cast(pa.float64(), safe=False).to_numpy()
-    return numbers
+def to_floats(values: Any) -> FloatArray:
+    """Return a column of numbers as float64, NaN where missing."""
+    return to_numpy(values.cast(pa.float64(), safe=False))
 
 
-def _labels(table: TableFile, column: str, values: Any, refuse: Any) -> tuple[IntArray, tuple[str, ...]]:
-    values = pa.concat_arrays(values.chunks)
+def _labels(table: TableSource, column: str, values: Any, reject: Reject) -> tuple[IntArray, tuple[str, ...]]:
+    """Return the class of each node, -1 where missing, and the names of the classes."""
+    values = combine_chunks(values)
     if pa.types.is_floating(values.type):
-        numbers: FloatArray = values.to_numpy(zero_copy_only=False).astype(np.float64)
-        way = "classes are text, integers or booleans; put numbers into bins first"
-        refuse(column, numbers % 1 > 0, values, "are fractions, not classes", way)
-        refuse(column, np.abs(numbers) >= 2**63, values, "are infinite or too large", way)
+        numbers = to_floats(values)
+        fix = "classes are text, integers or booleans; put numbers into bins first"
+        reject(column, numbers % 1 > 0, values, "are fractions, not classes", fix)
+        reject(column, np.abs(numbers) >= 2**63, values, "are infinite or too large", fix)
         values = pa.array(numbers, from_pandas=True).cast(pa.int64())
     if pa.types.is_nested(values.type):
-        raise InputError(
-            f"{table.path}: column {column!r} holds {values.type}; a label is text, an integer or a boolean"
-        )
-    coded = values.dictionary_encode()
-    kinds = [None if kind == "" else kind for kind in coded.dictionary.to_pylist()]
-    odd = [kind for kind in kinds if kind in _MISSING_WORDS or (kind == -1 and not isinstance(kind, bool))]
-    if odd:
+        raise InputError(f"{table.path}: column {column!r} holds {values.type}; labels are text, integers or booleans")
+    encoded = values.dictionary_encode()
+    labels = [None if label == "" else label for label in encoded.dictionary.to_pylist()]
+    suspicious = [label for label in labels if label in _MISSING_WORDS or (label == -1 and not isinstance(label, bool))]
+    if suspicious:
         warn_input(
-            f"{table.path}: in column {column!r}, {some(repr(kind) for kind in odd)} is taken for a class like any "
-            "other; leave the field empty where the class is unknown"
+            f"{table.path}: in column {column!r}, {some(map(repr, suspicious))} is read as a class like any other; "
+            "leave the field empty where the class is unknown"
         )
-    number, classes = encode_labels(kinds)
-    code = coded.indices.fill_null(len(kinds)).to_numpy(zero_copy_only=False)
-    return np.append(number, -1)[code], classes
+    y, classes = encode_labels(labels)
+    codes = to_numpy(encoded.indices.fill_null(len(labels)))
+    return np.append(y, -1)[codes], classes

@@ -1,15 +1,15 @@
-"""How tables are read: which columns mean what, and what to do with rows that cannot be used."""
+"""Options of reading tables, and the counts of what became of their rows."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
 from gpatcher.errors import InputError
 
 DEFAULT_LABEL = "label"
-
-
 _CHOICES = {
     "on_unknown_id": ("error", "drop", "add"),
     "on_duplicate_id": ("error", "first"),
@@ -20,27 +20,44 @@ _CHOICES = {
 
 @dataclass(frozen=True)
 class TableOptions:
-    """Which columns mean what, and what to do with rows that cannot be used as they are.
+    """Which columns to read, and what to do with rows that cannot be used as they are.
 
     Parameters
     ----------
-    id : column of the nodes with integers, text or what else, each value once; kept in ``node_ids``
-    label : column of the nodes with the class, empty where unknown; None for no labels
-    source, target : columns of the edges with the ids of the two ends
-    weight : column of the edges with positive numbers; by default every edge counts as 1
-    features : columns of the nodes that become features; by default all others
-    columns : kind of a column where it is not to be found by its type; see `gpatcher.tables.columns.KINDS`
-    delimiter : what separates the fields of a text file; by default found in its first line
-    directed : keep the direction of the edges; by default each row is an edge in both directions
-    on_unknown_id : edge to an id that is not in the nodes: ``error``, ``drop`` the edge or ``add`` the node
-    on_duplicate_id : id in several rows: ``error`` or keep the ``first`` row
-    on_missing_id : row without an id, edge without an end: ``error`` or ``drop`` it
-    on_rare_class : class with one labelled node, where a split is to be made: ``error``, ``keep`` or ``unlabel``
-    split_column : column of the nodes with train, validation or test
-    time : column of the nodes by which train comes before validation and validation before test
-    group : column of the nodes whose values are never in two parts
-    folds : make so many splits, each labelled node being in the test part of one
-    name : what to call the graph; by default the name of the edges' file
+    id : str
+        Column of the nodes with unique ids: integers, text or another scalar dtype. Kept in ``Graph.node_ids``.
+    label : str or None
+        Column of the nodes with the class, empty where unknown; None for no labels.
+    source, target : str
+        Columns of the edges with the ids of the two endpoints.
+    weight : str, optional
+        Column of the edges with positive weights; by default every edge has weight 1.
+    features : sequence of str, optional
+        Columns of the nodes that become features; by default all others.
+    columns : mapping of str to str
+        Kind of a column, one of `gpatcher.tables.columns.KINDS`; by default inferred from its dtype and values.
+    delimiter : str, optional
+        Delimiter of text files; by default detected in the first line.
+    directed : bool
+        Keep the direction of the edges; by default each row is an edge in both directions.
+    on_unknown_id : {"error", "drop", "add"}
+        Edge to an id that is not in the nodes: raise an error, drop the edge or add the node.
+    on_duplicate_id : {"error", "first"}
+        Id in several rows: raise an error or keep the first row.
+    on_missing_id : {"error", "drop"}
+        Node without an id or edge without an endpoint: raise an error or drop the row.
+    on_rare_class : {"error", "keep", "unlabel"}
+        Class with one labelled node, where a split is drawn: raise an error, keep it for training or unlabel the node.
+    split_column : str, optional
+        Column of the nodes with train, validation or test.
+    time : str, optional
+        Column of the nodes with times: training nodes precede validation nodes, which precede test nodes.
+    group : str, optional
+        Column of the nodes with groups: the nodes of a group are in the same part.
+    folds : int, optional
+        Number of splits for cross-validation; each labelled node is a test node of one.
+    name : str, optional
+        Name of the graph; by default that of the file of edges.
     """
 
     id: str = "id"
@@ -63,11 +80,11 @@ class TableOptions:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        for option, known in _CHOICES.items():
-            if getattr(self, option) not in known:
-                raise InputError(f"{option} must be one of {', '.join(known)}, got {getattr(self, option)!r}")
+        for option, choices in _CHOICES.items():
+            if getattr(self, option) not in choices:
+                raise InputError(f"{option} must be one of {', '.join(choices)}, got {getattr(self, option)!r}")
         if self.source == self.target:
-            raise InputError(f"source and target are both column {self.source!r}; name the columns of the two ends")
+            raise InputError(f"source and target are both column {self.source!r}; name the columns of both endpoints")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
             raise InputError(f"delimiter must be one character such as , or ; got {self.delimiter!r}")
         ways = [name for name in ("split_column", "time", "folds") if getattr(self, name) is not None]
@@ -75,25 +92,56 @@ class TableOptions:
         if len(ways) > 1:
             raise InputError(f"{' and '.join(ways)} are different ways to split; choose one (group goes with folds)")
 
+    @classmethod
+    def parse(cls, options: Mapping[str, Any]) -> Self:
+        """Return the options of a mapping; a name that is not an option raises an InputError with the close ones."""
+        names = [option.name for option in fields(cls)]
+        for name in options:
+            if name not in names:
+                close = difflib.get_close_matches(name, names)
+                hint = f"did you mean {' or '.join(close)}?" if close else f"the options are {', '.join(names)}"
+                raise InputError(f"unknown option {name!r}; {hint}")
+        return cls(**options)
+
     @property
-    def roles(self) -> dict[str, str]:
-        """Columns of the nodes that say how to split, by their option."""
-        given = {name: getattr(self, name) for name in ("split_column", "time", "group")}
-        return {option: column for option, column in given.items() if column is not None}
+    def edge_columns(self) -> dict[str, str]:
+        """Columns of the edges that are read, by option: source, target and weight if there is one."""
+        columns = {"source": self.source, "target": self.target}
+        return columns if self.weight is None else {**columns, "weight": self.weight}
+
+    @property
+    def split_columns(self) -> dict[str, str]:
+        """Columns of the nodes that define the split, by option."""
+        columns = {name: getattr(self, name) for name in ("split_column", "time", "group")}
+        return {option: column for option, column in columns.items() if column is not None}
 
 
 @dataclass(frozen=True)
 class Counts:
     """What became of every row.
 
-    nodes = node_rows - doubled - nameless + added; edges = edge_rows - endless - unknown - repeated.
+    nodes = node_rows - missing_ids - duplicate_ids + added;
+    edges = edge_rows - missing_endpoints - unknown_ids - duplicate_edges.
+
+    Parameters
+    ----------
+    node_rows, edge_rows : int
+        Rows of the two tables.
+    missing_ids, duplicate_ids : int
+        Rows of nodes without an id, and with the id of an earlier row.
+    added : int
+        Nodes that only the edges name.
+    missing_endpoints, unknown_ids : int
+        Rows of edges without an endpoint, and with one that is not a node.
+    duplicate_edges : int
+        Rows of edges merged with an earlier one.
     """
 
-    node_rows: int
-    doubled: int
-    nameless: int
-    added: int
-    edge_rows: int
-    endless: int
-    unknown: int
-    repeated: int
+    node_rows: int = 0
+    missing_ids: int = 0
+    duplicate_ids: int = 0
+    added: int = 0
+    edge_rows: int = 0
+    missing_endpoints: int = 0
+    unknown_ids: int = 0
+    duplicate_edges: int = 0

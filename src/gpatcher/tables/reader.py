@@ -1,4 +1,4 @@
-"""One table: a file, a folder of Parquet files or a table in memory."""
+"""Read one table: a text file, a Parquet file, a folder of Parquet files or a table in memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 import difflib
 import io
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,26 +14,45 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 
 from gpatcher.arrays import IntArray
 from gpatcher.errors import InputError, counted, some, warn_input
+from gpatcher.tables.values import first_line, reject_values
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".csv.gz": ",", ".tsv.gz": "\t"}
 _PARQUET = (".parquet", ".pq")
-_MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+_DELIMITER_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "pipes"}
 _HEADER_BYTES = 1 << 22
-# Edges are handled in pieces of so many rows, as each costs one hash table of the ids. A text file of at most so many
-# bytes is one piece; a larger one is read in blocks, several of which pyarrow keeps in flight.
-_PIECE_ROWS = 1 << 20
+# Edges are read in batches of this many rows, since each batch costs one hash table of the ids. A text file of at most
+# _WHOLE_BYTES is one batch; a larger one is read in blocks, several of which pyarrow keeps in flight.
+_BATCH_ROWS = 1 << 20
 _WHOLE_BYTES = 1 << 25
 _BLOCK_BYTES = 1 << 18
-MEMORY_POOL = pa.system_memory_pool()  # gives back what is freed; the default one keeps as much again
-_WHOLE_BLOCK = 2**31 - 1  # the largest block pyarrow's reader takes
+_MAX_BLOCK_BYTES = 2**31 - 1  # of pyarrow's CSV reader
+MEMORY_POOL = pa.system_memory_pool()  # returns freed memory to the system; the default pool keeps as much again
 
 
 @dataclass(frozen=True)
-class TableFile:
-    """A file, folder or table in memory whose columns are known and whose rows are not read yet."""
+class TableSource:
+    """A table whose column names have been read and whose rows have not.
+
+    Parameters
+    ----------
+    path : Path
+        The file or folder; for a table in memory, what to call it in messages.
+    suffix : str
+        File suffix in lower case, empty for a table in memory.
+    columns : tuple of str
+        Column names.
+    delimiter : str
+        Delimiter of a text file.
+    files : tuple of Path
+        The files to read: several in a folder, none in memory.
+    memory : pyarrow.Table, optional
+        The table in memory.
+    """
 
     path: Path
     suffix: str
@@ -43,60 +62,73 @@ class TableFile:
     memory: Any = None
 
     @classmethod
-    def open(cls, source: Any, delimiter: str | None = None, name: str = "table") -> TableFile:
-        """Look at a table; ``name`` is what to call one that is in memory."""
+    def open(cls, source: Any, delimiter: str | None = None, name: str = "table") -> TableSource:
+        """Read the column names of a table.
+
+        Parameters
+        ----------
+        source : str, Path, pyarrow.Table or pandas.DataFrame
+            The table.
+        delimiter : str, optional
+            Delimiter of a text file; by default detected in its first line.
+        name : str
+            What to call a table in memory in messages.
+        """
         if not isinstance(source, str | Path):
             return cls._in_memory(source, name)
         path = Path(source)
-        lower = path.name.lower()
-        suffix = next((s for s in (*_DELIMITERS, *_PARQUET) if lower.endswith(s)), None)
+        suffix = next((s for s in (*_DELIMITERS, *_PARQUET) if path.name.lower().endswith(s)), "")
         files: tuple[Path, ...] = (path,)
         if path.is_dir():
             files = tuple(sorted(file for file in path.iterdir() if file.suffix.lower() in _PARQUET))
             if not files:
                 raise InputError(f"{path} is a folder without Parquet files; pass a file, or a folder of *.parquet")
             suffix = files[0].suffix.lower()
-        elif suffix is None:
-            raise InputError(
-                f"{path}: unknown kind of file; its name must end in {', '.join((*_DELIMITERS, *_PARQUET))}"
-            )
+        elif not suffix:
+            raise InputError(f"{path}: unknown file format; use one of {', '.join((*_DELIMITERS, *_PARQUET))}")
         elif not path.is_file():
-            raise InputError(f"{path}: there is no such file; looked in {path.absolute().parent}")
-        mark = _DELIMITERS.get(str(suffix), ",")
+            raise InputError(f"{path}: no such file in {path.absolute().parent}; check the path")
         try:
             if suffix in _PARQUET:
-                columns = _parquet_columns(files)
+                columns, delimiter = _parquet_columns(files), ","
             else:
-                columns, mark = _header(path, mark, delimiter)
+                columns, delimiter = _header(path, _DELIMITERS[suffix], delimiter)
         except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error) as error:
-            kind = "Parquet" if suffix in _PARQUET else "text in UTF-8"
-            raise InputError(f"{path} cannot be read as {kind} ({first_line(error)}); save it anew") from None
+            file_format = "Parquet" if suffix in _PARQUET else "text in UTF-8"
+            raise InputError(f"{path} cannot be read as {file_format} ({first_line(error)}); save it again") from None
         if not columns:
-            raise InputError(f"{path} is empty; it needs a first line with the names of the columns")
-        _refuse_doubled_names(path, columns)
-        return cls(path, str(suffix), tuple(columns), mark, files)
+            raise InputError(f"{path} is empty; its first line must hold the column names")
+        _check_duplicate_names(path, columns)
+        return cls(path, suffix, tuple(columns), delimiter, files)
 
     @classmethod
-    def _in_memory(cls, source: Any, name: str) -> TableFile:
+    def _in_memory(cls, source: Any, name: str) -> TableSource:
         if hasattr(source, "__dataframe__") and not isinstance(source, pa.Table):
             try:
                 source = pa.Table.from_pandas(source, preserve_index=False)
             except (pa.ArrowException, AttributeError, TypeError, ValueError) as error:
-                raise InputError(f"the frame of {name} cannot be read: {first_line(error)}") from None
+                raise InputError(f"the DataFrame of {name} cannot be read: {first_line(error)}") from None
         if not isinstance(source, pa.Table):
-            raise InputError(f"{name} must be a path, a pyarrow table or a pandas frame, got {type(source).__name__}")
-        _refuse_doubled_names(name, source.column_names)
+            got = type(source).__name__
+            raise InputError(f"{name} must be a path, a pyarrow Table or a pandas DataFrame, got {got}")
+        _check_duplicate_names(name, source.column_names)
         return cls(Path(name), "", tuple(source.column_names), memory=source)
 
     @property
     def stem(self) -> str:
+        """Name of the file without its suffix; ``graph`` for a table in memory."""
         if self.memory is not None:
             return "graph"
         name = self.path.name
         return name[: -len(self.suffix)] if name.lower().endswith(self.suffix) else name
 
-    def place(self, row: int) -> str:
-        """Say where a row is: in a text file the first row is on line 2."""
+    @property
+    def is_typed(self) -> bool:
+        """Whether the table has dtypes of its own; those of a text file are inferred."""
+        return self.suffix in _PARQUET or self.memory is not None
+
+    def location(self, row: int) -> str:
+        """Return the line of a row in a text file, where row 0 is line 2, or its row in a Parquet file or in memory."""
         if len(self.files) > 1:
             for file in self.files:
                 rows = pa.parquet.read_metadata(file).num_rows
@@ -105,162 +137,175 @@ class TableFile:
                 row -= rows
         return f"row {row}" if self.is_typed else f"line {row + 2}"
 
-    def require(self, wanted: dict[str, str]) -> None:
-        """Refuse the file where it lacks a column; ``wanted`` maps the option to the column that it names."""
-        for option, column in wanted.items():
+    def require(self, columns: Mapping[str, str]) -> None:
+        """Raise an InputError where a column is missing; ``columns`` maps each option to the column that it names."""
+        for option, column in columns.items():
             if column not in self.columns:
-                raise InputError(f"{self.path} has no column {column!r}; {self._way_out(option, column)}")
+                raise InputError(f"{self.path} has no column {column!r}; {self._hint(option, column)}")
 
-    def _way_out(self, option: str, column: str) -> str:
-        for mark, called in _MARKS.items():
-            parts = [part.strip(' "') for header in self.columns for part in header.split(mark)]
+    def _hint(self, option: str, column: str) -> str:
+        """Return how to name a column that is missing: by another delimiter, the closest column or any of them."""
+        for delimiter, name in _DELIMITER_NAMES.items():
+            parts = [part.strip(' "') for header in self.columns for part in header.split(delimiter)]
             if len(parts) > len(self.columns) and column in parts:
-                return f"its columns are separated by {called}: pass delimiter={mark!r} (--delimiter)"
-        close = difflib.get_close_matches(column.lower(), {c.lower(): c for c in self.columns})
-        meant = [c for c in self.columns if close and c.lower() == close[0]]
+                return f"its columns are separated by {name}: pass delimiter={delimiter!r} (--delimiter)"
+        lower = {name.lower(): name for name in self.columns}
+        close = difflib.get_close_matches(column.lower(), lower, n=1)
         hint = (
-            f"did you mean {option}={meant[0]!r} (--{option})? "
-            if meant
-            else f"name it with {option}=... (--{option}). "
+            f"did you mean {option}={lower[close[0]]!r} (--{option})?"
+            if close
+            else f"name it with {option}=... (--{option})."
         )
-        return f"{hint}The columns are: {', '.join(self.columns)}"
+        return f"{hint} The columns are: {', '.join(self.columns)}"
 
-    @property
-    def is_typed(self) -> bool:
-        """Whether the types of the columns are given; in a text file they are guesses."""
-        return self.suffix in _PARQUET or self.memory is not None
+    def reject(
+        self,
+        column: str,
+        invalid: npt.NDArray[np.bool_],
+        values: Any,
+        problem: str,
+        fix: str,
+        rows: IntArray | None = None,
+    ) -> None:
+        """Raise an InputError where a value is invalid, as `reject_values` does, with the file and the line.
 
-    def read(self, names: list[str], *, as_text: bool = False) -> dict[str, Any]:
-        """Read these columns; in chunks, dictionaries decoded. A text file's types are guesses, if not text."""
-        names = list(dict.fromkeys(names))
+        ``rows`` are the rows of the table that the values come from, by default all.
+        """
+        location = self.location if rows is None else lambda position: self.location(int(rows[position]))
+        reject_values(column, invalid, values, problem, fix, f"{self.path}: ", location)
+
+    def read(self, columns: Sequence[str], *, as_text: bool = False) -> dict[str, Any]:
+        """Read columns whole.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            Names of the columns.
+        as_text : bool
+            Read a text file without inferring dtypes.
+
+        Returns
+        -------
+        dict of str to pyarrow.ChunkedArray
+            The columns, dictionaries decoded.
+        """
+        names = list(dict.fromkeys(columns))
         try:
             table = self._read_typed(names) if self.is_typed else self._read_text(names, as_text)
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{self.path} cannot be read: {first_line(error)}") from None
         if not table.num_rows:
             raise InputError(f"{self.path} has the columns {', '.join(self.columns)} but no rows")
-        columns: dict[str, Any] = {}
-        for column in names:
-            values = table.column(column)
+        result: dict[str, Any] = {}
+        for name in names:
+            values = table.column(name)
             if pa.types.is_dictionary(values.type):
                 values = values.cast(values.type.value_type)
             if pa.types.is_binary(values.type) and not self.is_typed:
-                wrong = np.array([not _is_utf8(value.as_py()) for value in values])
-                self.refuse(column, wrong, values, "are not text in UTF-8", "save the file in that encoding")
-            columns[column] = values
-        return columns
+                invalid = np.array([not _is_utf8(value.as_py()) for value in values])
+                self.reject(name, invalid, values, "are not text in UTF-8", "save the file in that encoding")
+            result[name] = values
+        return result
 
-    def pieces(self, names: list[str]) -> Iterator[Any]:
-        """Read these columns a million rows or so at a time; the types of a text file are those of its first block."""
+    def iter_batches(self, columns: list[str]) -> Iterator[Any]:
+        """Yield tables of about a million rows; the dtypes of a text file are inferred from its first block."""
         if self.memory is not None:
-            yield from (pa.table(batch) for batch in self.memory.select(names).to_batches(_PIECE_ROWS))
+            yield from (pa.table(batch) for batch in self.memory.select(columns).to_batches(_BATCH_ROWS))
             return
         if self.is_typed:
             for path in self.files:
                 with pa.parquet.ParquetFile(path) as file:
-                    for batch in file.iter_batches(_PIECE_ROWS, columns=names):
+                    for batch in file.iter_batches(_BATCH_ROWS, columns=columns):
                         yield pa.table(batch)
             return
-        convert = pa.csv.ConvertOptions(include_columns=names)
+        convert = pa.csv.ConvertOptions(include_columns=columns)
         parse = pa.csv.ParseOptions(delimiter=self.delimiter)
         options = dict(convert_options=convert, parse_options=parse, memory_pool=MEMORY_POOL)
         if self.suffix in (".csv", ".tsv") and self.path.stat().st_size <= _WHOLE_BYTES:
             yield pa.csv.read_csv(self.path, **options)  # on all cores, unlike the reader of blocks
             return
         read = pa.csv.ReadOptions(block_size=_BLOCK_BYTES)
-        with pa.csv.open_csv(self.path, read_options=read, **options) as batches:
+        with pa.csv.open_csv(self.path, read_options=read, **options) as blocks:
             waiting: list[Any] = []
             rows = 0
-            for batch in batches:
-                waiting.append(batch)
-                rows += batch.num_rows
-                if rows >= _PIECE_ROWS:
+            for block in blocks:
+                waiting.append(block)
+                rows += block.num_rows
+                if rows >= _BATCH_ROWS:
                     yield pa.Table.from_batches(waiting)
                     waiting, rows = [], 0
             if waiting:
                 yield pa.Table.from_batches(waiting)
 
-    def _read_typed(self, names: list[str]) -> Any:
+    def _read_typed(self, columns: list[str]) -> Any:
         if self.memory is not None:
-            return self.memory.select(names)
+            return self.memory.select(columns)
         parts = []
         for path in self.files:
             # not read_table, which takes folders called key=value for columns
             with pa.parquet.ParquetFile(path) as file:
-                parts.append(file.read(columns=names))
+                parts.append(file.read(columns=columns))
         try:
             return pa.concat_tables(parts, promote_options="permissive")
         except pa.ArrowException as error:
-            raise InputError(f"{self.path}: the files differ in their types ({first_line(error)})") from None
+            raise InputError(f"{self.path}: the files differ in their dtypes ({first_line(error)})") from None
 
-    def _read_text(self, names: list[str], as_text: bool) -> Any:
-        types = dict.fromkeys(names, pa.string()) if as_text else {}
-        convert = pa.csv.ConvertOptions(include_columns=names, column_types=types)
+    def _read_text(self, columns: list[str], as_text: bool) -> Any:
+        types = dict.fromkeys(columns, pa.string()) if as_text else {}
+        convert = pa.csv.ConvertOptions(include_columns=columns, column_types=types)
         try:
             parse = pa.csv.ParseOptions(delimiter=self.delimiter)
             return pa.csv.read_csv(self.path, convert_options=convert, parse_options=parse)
         except pa.ArrowInvalid:
-            # The types were guessed from the first block and a later one differs, a block ends within a quoted
-            # line break, or a row is broken: read as one block by one thread, which is slower, the first two are
-            # resolved and the third is given its number.
+            # A later block does not have the dtype inferred from the first, a block ends within a quoted line break,
+            # or a row is malformed. One block on one thread is slower, but handles the first two and gives the third
+            # its row number.
             with pa.input_stream(str(self.path), compression="detect") as stream:
                 text = stream.read()
             parse = pa.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
-            read = pa.csv.ReadOptions(block_size=min(len(text) + 1, _WHOLE_BLOCK), use_threads=False)
-            whole = pa.BufferReader(text)
-            return pa.csv.read_csv(whole, read_options=read, convert_options=convert, parse_options=parse)
-
-    def refuse(
-        self, column: str, wrong: npt.NDArray[np.bool_], values: Any, what: str, way: str, rows: IntArray | None = None
-    ) -> None:
-        """Raise where some row is wrong, with the number of them and the first one's value and place.
-
-        ``rows`` are the rows of the file that the values come from, by default all.
-        """
-        at = np.flatnonzero(wrong)
-        if at.size:
-            first = int(at[0])
-            value = values[first].as_py()
-            shown = "" if value is None or value == "" else f" ({value!r})"
-            raise InputError(
-                f"{self.path}: {at.size} of {wrong.size} values in column {column!r} {what}, "
-                f"the first on {self.place(first if rows is None else int(rows[first]))}{shown}; {way}"
+            read = pa.csv.ReadOptions(block_size=min(len(text) + 1, _MAX_BLOCK_BYTES), use_threads=False)
+            return pa.csv.read_csv(
+                pa.BufferReader(text), read_options=read, convert_options=convert, parse_options=parse
             )
 
 
-def _header(path: Path, usual: str, given: str | None) -> tuple[list[str], str]:
-    """Return the names of the columns and what separates them: as given, as usual, or found where that gives one."""
+def _header(path: Path, default: str, delimiter: str | None) -> tuple[list[str], str]:
+    """Return column names and delimiter: the one passed, the default, or the best where that gives one column."""
     with pa.input_stream(str(path), compression="detect") as stream:
         start: bytes = stream.read(_HEADER_BYTES)
-    lines = (line for part in io.BytesIO(start) for line in part.splitlines())  # no more of them than needed
+    lines = (line for part in io.BytesIO(start) for line in part.splitlines())
     first = next((line for line in lines if line.strip()), b"").decode("utf-8-sig")
-    found = {}
-    for mark in (usual, *_MARKS) if given is None else (given,):
-        rows = list(csv.reader([first], delimiter=mark))
-        found[mark] = rows[0] if rows else []
-    best = max(found, key=lambda mark: len(found[mark])) if len(found.get(usual, "12")) < 2 else usual
-    mark = best if given is None else given
-    if mark != usual and given is None:
-        warn_input(f"{path}: the columns are separated by {_MARKS[mark]}, as its first line shows")
-    return found[mark], mark
+
+    def split(delimiter: str) -> list[str]:
+        return next(csv.reader([first], delimiter=delimiter), [])
+
+    if delimiter is not None:
+        return split(delimiter), delimiter
+    if len(split(default)) < 2:
+        best = max((default, *_DELIMITER_NAMES), key=lambda candidate: len(split(candidate)))
+        if best != default:
+            warn_input(f"{path}: the columns are separated by {_DELIMITER_NAMES[best]}, judging by the first line")
+            return split(best), best
+    return split(default), default
 
 
 def _parquet_columns(files: tuple[Path, ...]) -> list[str]:
     columns: list[str] = pa.parquet.read_schema(files[0]).names
     for file in files[1:]:
-        others = pa.parquet.read_schema(file).names
-        if set(others) != set(columns):
-            odd = sorted(set(others) ^ set(columns))
-            raise InputError(f"{file} and {files[0].name} differ in their columns: {some(odd)}; they must be the same")
+        different = sorted(set(pa.parquet.read_schema(file).names) ^ set(columns))
+        if different:
+            raise InputError(
+                f"{file} and {files[0].name} differ in their columns: {some(different)}; all files need the same ones"
+            )
     return columns
 
 
-def _refuse_doubled_names(where: Any, columns: Sequence[str]) -> None:
-    doubled = [column for column, count in Counter(columns).items() if count > 1]
-    if doubled:
+def _check_duplicate_names(source: Any, columns: Sequence[str]) -> None:
+    duplicates = [column for column, count in Counter(columns).items() if count > 1]
+    if duplicates:
         raise InputError(
-            f"{where}: {counted(len(doubled), 'column name appears', 'column names appear')} more "
-            f"than once: {some(doubled)}; rename them"
+            f"{source}: {counted(len(duplicates), 'column name appears', 'column names appear')} more than once: "
+            f"{some(duplicates)}; rename them"
         )
 
 
@@ -270,7 +315,3 @@ def _is_utf8(value: bytes | None) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -1,4 +1,4 @@
-"""Values of a column, read as numbers, dates, booleans or text."""
+"""Arrow columns as numbers, dates, booleans, categories and text; NaN, -1 or null where a value is missing."""
 
 from __future__ import annotations
 
@@ -15,128 +15,175 @@ import pyarrow.compute as pc
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import InputError
 
-# called with column, wrong rows, values, what is wrong, the way out; raises an error that names the place
-Refuse: TypeAlias = Callable[[str, npt.NDArray[np.bool_], Any, str, str], None]
-# called with what is to be known about some values of a column
-Say: TypeAlias = Callable[[str], None]
+# reject(column, invalid, values, problem, fix) raises an InputError where a value is invalid; see `reject_values`
+Reject: TypeAlias = Callable[[str, npt.NDArray[np.bool_], Any, str, str], None]
+# warn(message) collects a warning: columns are encoded on threads, where the line of the caller is not on the stack
+Warn: TypeAlias = Callable[[str], None]
 DAY = 86_400.0
-_TRUTH = {"true": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, "no": 0.0, "0": 0.0}
+_BOOLEANS = {"true": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, "no": 0.0, "0": 0.0}
 
 
-def is_number(kind: Any) -> bool:
-    """Whether an arrow type holds numbers or booleans."""
+def reject_values(
+    column: str,
+    invalid: npt.NDArray[np.bool_],
+    values: Any,
+    problem: str,
+    fix: str,
+    prefix: str = "",
+    location: Callable[[int], str] = "row {}".format,
+) -> None:
+    """Raise an InputError where a value is invalid, with the number of such values, the first of them and its row.
+
+    Parameters
+    ----------
+    column : str
+        Name of the column.
+    invalid : bool array, shape (rows,)
+        Which values are invalid.
+    values : pyarrow.Array or pyarrow.ChunkedArray
+        The column.
+    problem, fix : str
+        What is wrong with the values, and what to do about it.
+    prefix : str
+        Start of the message.
+    location : callable
+        Maps the position of a value to its row or line.
+    """
+    positions = np.flatnonzero(invalid)
+    if positions.size:
+        value = values[int(positions[0])].as_py()
+        where = location(int(positions[0]))
+        shown = "" if value is None or value == "" else f" ({value!r})"
+        raise InputError(
+            f"{prefix}{positions.size} of {invalid.size} values in column {column!r} {problem}, the first "
+            f"{'on' if where.startswith('line') else 'in'} {where}{shown}; {fix}"
+        )
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message; pyarrow's have many."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+# ---------------------------------------------------------------------------------------------- dtypes and arrays
+
+
+def is_number(dtype: Any) -> bool:
+    """Whether an arrow dtype holds numbers or booleans."""
     tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
-    return any(test(kind) for test in tests)
+    return any(test(dtype) for test in tests)
 
 
-def is_text(kind: Any) -> bool:
-    """Whether an arrow type holds text."""
-    return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+def is_text(dtype: Any) -> bool:
+    """Whether an arrow dtype holds text."""
+    return any(test(dtype) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
 
 
-def is_date(kind: Any) -> bool:
-    return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
+def is_date(dtype: Any) -> bool:
+    """Whether an arrow dtype holds dates or timestamps."""
+    return bool(pa.types.is_date(dtype) or pa.types.is_timestamp(dtype))
 
 
 def to_numpy(values: Any) -> npt.NDArray[Any]:
-    array: npt.NDArray[Any] = (
-        values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values.to_numpy()
-    )
+    """Return an arrow array, chunked or not, as a NumPy array."""
+    array: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
     return array
 
 
+def combine_chunks(values: Any) -> Any:
+    """Return a chunked array as one array; text of more than 1 GiB gets 64-bit offsets."""
+    if not isinstance(values, pa.ChunkedArray):
+        return values
+    if values.num_chunks == 1:
+        return values.chunk(0)
+    wide = pa.types.is_string(values.type) and values.nbytes > 2**30
+    return (values.cast(pa.large_string()) if wide else values).combine_chunks()
+
+
 def blanks_to_null(values: Any) -> Any:
-    """Return text with null in place of what is empty or blank."""
+    """Return text with null in place of empty and blank strings."""
     blank = pc.or_(pc.utf8_is_space(values), pc.equal(pc.binary_length(values), 0))
     return pc.if_else(blank, None, values) if pc.any(blank).as_py() else values
 
 
-def _parsed(column: str, values: Any, to: Any, refuse: Refuse, what: str) -> Any:
-    """Read text as numbers or dates; the first that is none is named."""
+def missing_mask(values: Any) -> npt.NDArray[np.bool_]:
+    """Return where values are null or NaN."""
+    return to_numpy(values.is_null(nan_is_null=True))
+
+
+def uncastable_mask(values: Any, dtype: Any) -> npt.NDArray[np.bool_]:
+    """Return where values cannot be cast to a dtype, one value at a time: for messages only."""
+
+    def fails(value: Any) -> bool:
+        try:
+            value.cast(dtype)
+        except pa.ArrowInvalid:
+            return True
+        return False
+
+    return np.array([fails(value) for value in values], bool)
+
+
+# ------------------------------------------------------------------------------------------------------- readers
+
+
+def _to_dtype(column: str, values: Any, dtype: Any, is_valid: Callable[[Any], bool], reject: Reject, what: str) -> Any:
+    """Parse text, and reject other dtypes that are not ``what``."""
+    if not is_text(values.type):
+        if not is_valid(values.type) and not pa.types.is_null(values.type):
+            invalid = ~missing_mask(values)
+            reject(column, invalid, values, f"are {values.type}, not {what}", f"convert the column to {what}")
+        return values
     values = blanks_to_null(values)
     trimmed = pc.utf8_trim_whitespace(values)
     try:
-        return trimmed.cast(to)
+        return trimmed.cast(dtype)
     except pa.ArrowInvalid:
-        wrong = np.array([not _castable(value, to) for value in trimmed])
-        refuse(column, wrong, values, f"are no {what}", f"correct them, or choose another kind: --column {column}=...")
+        invalid = uncastable_mask(trimmed, dtype)
+        reject(column, invalid, values, f"are not {what}", "correct them or leave the fields empty")
         raise
 
 
-def _castable(value: Any, to: Any) -> bool:
-    try:
-        value.cast(to)
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def to_numbers(column: str, values: Any, refuse: Refuse) -> FloatArray:
-    """Return a column as float64, NaN where it is empty; infinite values and text that is no number are refused.
-
-    An array that this function returned is given back, here and in the other functions that read a column.
-    """
-    if isinstance(values, np.ndarray):
-        return values  # read before
-    if is_text(values.type):
-        values = _parsed(column, values, pa.float64(), refuse, "numbers")
-    elif not is_number(values.type) and not pa.types.is_null(values.type):
-        _unlike(column, values, refuse, "numbers")
+def to_numbers(column: str, values: Any, reject: Reject) -> FloatArray:
+    """Return a column as float64; infinite values and text that is not a number are rejected."""
+    values = _to_dtype(column, values, pa.float64(), is_number, reject, "numbers")
     numbers = to_numpy(values.cast(pa.float64(), safe=False))
     with np.errstate(invalid="ignore"):
-        wrong = np.abs(numbers) > np.finfo(np.float32).max
-    refuse(column, wrong, values, "are not finite as 32-bit numbers", "correct them, or leave the column out")
+        invalid = np.abs(numbers) > np.finfo(np.float32).max
+    reject(column, invalid, values, "are not finite as 32-bit numbers", "correct them or leave the column out")
     return numbers
 
 
-def _unlike(column: str, values: Any, refuse: Refuse, what: str) -> None:
-    way = f"keep the type of the fitted table, or choose another kind: --column {column}=..."
-    refuse(column, ~missing_mask(values), values, f"are {values.type}, not {what}", way)
-
-
-def missing_mask(values: Any) -> npt.NDArray[np.bool_]:
-    missing: npt.NDArray[np.bool_] = to_numpy(values.is_null(nan_is_null=True))
-    return missing
-
-
-def to_seconds(column: str, values: Any, refuse: Refuse) -> FloatArray:
-    """Return dates and times as seconds since 1970, NaN where empty."""
-    if isinstance(values, np.ndarray):
-        return values  # read before
-    if is_text(values.type):
-        values = _parsed(column, values, pa.timestamp("us"), refuse, "dates")
-    elif not is_date(values.type) and not pa.types.is_null(values.type):
-        _unlike(column, values, refuse, "dates")
+def to_seconds(column: str, values: Any, reject: Reject) -> FloatArray:
+    """Return dates and timestamps as seconds since 1970."""
+    values = _to_dtype(column, values, pa.timestamp("us"), is_date, reject, "dates")
     try:
         stamps = values.cast(pa.timestamp("us", getattr(values.type, "tz", None)), safe=False).cast(pa.int64())
     except pa.ArrowInvalid as error:
-        raise InputError(f"column {column!r}: {str(error).splitlines()[0]}; correct the date or leave it out") from None
+        raise InputError(f"column {column!r}: {first_line(error)}; correct the date or leave it out") from None
     seconds: FloatArray = to_numpy(stamps.cast(pa.float64(), safe=False)) / 1e6
     return seconds
 
 
-def to_truth(column: str, values: Any, refuse: Refuse) -> FloatArray:
-    """Return 0 and 1, NaN where empty."""
-    if isinstance(values, np.ndarray):
-        return values  # read before
+def to_booleans(column: str, values: Any, reject: Reject) -> FloatArray:
+    """Return booleans, the numbers 0 and 1, and text such as yes and false as 0.0 and 1.0."""
     if is_text(values.type):
-        coded = combined(values).dictionary_encode()
-        known = [_TRUTH.get(str(v).strip().lower(), np.nan) for v in coded.dictionary.to_pylist()]
-        blank = [not str(v).strip() for v in coded.dictionary.to_pylist()]
-        code = to_numpy(coded.indices.fill_null(len(known)))
-        truth: FloatArray = np.append(known, np.nan)[code]
-        wrong = np.isnan(truth) & ~np.append(blank, True)[code]
+        encoded = combine_chunks(values).dictionary_encode()
+        words = [str(word).strip().lower() for word in encoded.dictionary.to_pylist()]
+        codes = to_numpy(encoded.indices.fill_null(len(words)))
+        numbers: FloatArray = np.array([*(_BOOLEANS.get(word, np.nan) for word in words), np.nan])[codes]
+        invalid = np.array([*(word != "" and word not in _BOOLEANS for word in words), False])[codes]
     else:
-        truth = to_numbers(column, values, refuse)
-        wrong = ~np.isnan(truth) & (truth != 0) & (truth != 1)
-    refuse(column, wrong, values, "are neither true nor false", f"choose another kind: --column {column}=number")
-    return truth
+        numbers = to_numbers(column, values, reject)
+        invalid = ~np.isnan(numbers) & (numbers != 0) & (numbers != 1)
+    reject(column, invalid, values, "are neither true nor false", "correct them or leave the fields empty")
+    return numbers
 
 
-def to_words(column: str, values: Any) -> Any:
-    """Return a column as one array of text, null where empty; whole floats are written as integers."""
+def to_text(column: str, values: Any, reject: Reject | None = None) -> Any:
+    """Return a column as one array of text; whole floats are written as integers."""
     if pa.types.is_floating(values.type):
-        values = combined(values)
+        values = combine_chunks(values)
         values = pc.if_else(pc.is_nan(values), None, values)
         with suppress(pa.ArrowInvalid):
             values = values.cast(pa.int64())
@@ -147,43 +194,34 @@ def to_words(column: str, values: Any) -> Any:
             raise InputError(
                 f"column {column!r} holds {values.type}, which cannot be read as text; leave it out of the features"
             ) from None
-    return combined(values)
+    return combine_chunks(values)
 
 
 @dataclass(frozen=True, eq=False)
-class Codes:
-    """The distinct values of a column as text, and the number of each row's one; -1 where it is missing or blank."""
+class Categorical:
+    """The distinct values of a column as text, and for each row the index of its value, -1 where missing or blank."""
 
-    words: list[str]
-    code: IntArray
+    categories: list[str]
+    codes: IntArray
 
-    @classmethod
-    def of(cls, column: str, values: Any) -> Codes:
-        if isinstance(values, cls):
-            return values
-        coded = to_words(column, values).dictionary_encode()
-        words = coded.dictionary.to_pylist()
-        code = to_numpy(coded.indices.fill_null(-1))
-        if any(not word.strip() for word in words):
-            code = np.array([j if word.strip() else -1 for j, word in enumerate(words)] + [-1], np.int32)[code]
-        return cls(words, code)
-
-    def __len__(self) -> int:
-        return self.code.size
+    def counts(self) -> list[int]:
+        """Return the number of rows of each category."""
+        counts: list[int] = np.bincount(self.codes[self.codes >= 0], minlength=len(self.categories)).tolist()
+        return counts
 
 
-def combined(values: Any) -> Any:
-    if not isinstance(values, pa.ChunkedArray):
-        return values
-    if values.num_chunks == 1:
-        return values.chunk(0)
-    # text of more than 2 GB needs wide offsets
-    wide = pa.types.is_string(values.type) and values.nbytes > 2**30
-    return (values.cast(pa.large_string()) if wide else values).combine_chunks()
+def to_categorical(column: str, values: Any, reject: Reject | None = None) -> Categorical:
+    """Return the categories of a column, in the order of their first rows."""
+    encoded = to_text(column, values).dictionary_encode()
+    categories = encoded.dictionary.to_pylist()
+    codes = to_numpy(encoded.indices.fill_null(-1))
+    if any(not word.strip() for word in categories):
+        codes = np.array([j if word.strip() else -1 for j, word in enumerate(categories)] + [-1], np.int32)[codes]
+    return Categorical(categories, codes)
 
 
-def text_buffers(words: Any) -> tuple[IntArray, npt.NDArray[np.uint8]]:
-    """Return where each text starts and ends in the bytes of all, and those bytes; shared with the arrow array."""
-    _, start, text = words.buffers()
-    ends: IntArray = np.frombuffer(start, np.int32 if pa.types.is_string(words.type) else np.int64)
-    return ends[words.offset : words.offset + len(words) + 1], np.frombuffer(text or b"", np.uint8)
+def text_buffers(text: Any) -> tuple[IntArray, npt.NDArray[np.uint8]]:
+    """Return the offsets (rows + 1,) and the bytes of a text array, without a copy."""
+    _, offsets, content = text.buffers()
+    starts: IntArray = np.frombuffer(offsets, np.int32 if pa.types.is_string(text.type) else np.int64)
+    return starts[text.offset : text.offset + len(text) + 1], np.frombuffer(content or b"", np.uint8)

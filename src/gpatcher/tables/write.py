@@ -1,4 +1,4 @@
-"""Tables out: CSV and Parquet."""
+"""Write tables as CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -8,32 +8,48 @@ from pathlib import Path
 
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 
 from gpatcher.errors import InputError
+from gpatcher.io import draft_of
+
+_WRITERS = {".csv": pa.csv.CSVWriter, ".parquet": pa.parquet.ParquetWriter, ".pq": pa.parquet.ParquetWriter}
 
 
 def write_table(columns: Mapping[str, npt.ArrayLike], path: str | Path) -> Path:
-    """Write columns of equal length as .csv or .parquet, whole or not at all."""
+    """Write columns of one length to a file, whole or not at all.
+
+    Parameters
+    ----------
+    columns : mapping of str to array
+        The columns.
+    path : str or Path
+        The file, .csv, .parquet or .pq.
+    """
     return write_pieces([columns], path)
 
 
 def write_pieces(pieces: Iterable[Mapping[str, npt.ArrayLike]], path: str | Path) -> Path:
-    """Write a table that comes in pieces of the same columns, one after the other; whole or not at all."""
+    """Write a table that comes in pieces with the same columns, whole or not at all.
+
+    Parameters
+    ----------
+    pieces : iterable of mappings of str to array
+        The columns of consecutive rows.
+    path : str or Path
+        The file, .csv, .parquet or .pq.
+    """
     path = Path(path)
-    kinds = {".csv": pa.csv.CSVWriter, ".parquet": pa.parquet.ParquetWriter, ".pq": pa.parquet.ParquetWriter}
-    if path.suffix.lower() not in kinds:
-        raise InputError(f"{path}: unknown kind of file; its name must end in {', '.join(kinds)}")
+    writer_class = _WRITERS.get(path.suffix.lower())
+    if writer_class is None:
+        raise InputError(f"{path}: unknown file format; use one of {', '.join(_WRITERS)}")
     if not path.absolute().parent.is_dir():
-        raise InputError(f"{path.parent} is not a folder; make it first or choose another place for {path.name}")
-    draft = path.with_name(f".{path.name}.partial")
-    try:
-        with ExitStack() as stack:
-            writer = None
-            for piece in pieces:
-                table = pa.table(dict(piece))
-                writer = writer or stack.enter_context(kinds[path.suffix.lower()](draft, table.schema))
-                writer.write_table(table)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+        raise InputError(f"{path.parent} is not a folder; create it or choose another one for {path.name}")
+    with draft_of(path) as draft, ExitStack() as stack:
+        writer = None
+        for piece in pieces:
+            table = pa.table(dict(piece))
+            writer = writer or stack.enter_context(writer_class(draft, table.schema))
+            writer.write_table(table)
     return path

@@ -1,0 +1,165 @@
+"""Files: a failed write leaves the old file and nothing else; locks keep a second writer out."""
+
+import hashlib
+import json
+import os
+
+import pytest
+
+from gpatcher import io
+from gpatcher.errors import InputError
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def half_done(path, error):
+    path.write_text("new")
+    raise error("half done")
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+def test_write_replaces_the_whole_file(tmp_path):
+    for content in (b"a longer first content", b"", b"short"):
+        io.write_bytes(tmp_path / "file", content)
+        assert (tmp_path / "file").read_bytes() == content
+    io.write_text(tmp_path / "file", "φ")
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "φ"
+    io.write_json(tmp_path / "file", {"φ": [1, None]})
+    assert json.loads((tmp_path / "file").read_text(encoding="utf-8")) == {"φ": [1, None]}
+    assert names(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_failed_draft_leaves_the_old_file(tmp_path, error):
+    io.write_text(tmp_path / "file", "old")
+    with pytest.raises(error), io.draft_of(tmp_path / "file") as draft:
+        half_done(draft, error)
+    assert (tmp_path / "file").read_text() == "old"
+    assert names(tmp_path) == ["file"]
+
+
+def test_json_without_nan(tmp_path):
+    with pytest.raises(ValueError, match="Out of range"):
+        io.write_json(tmp_path / "file", float("nan"))
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: io.write_text(path / "file", "text"),
+        lambda path: io.append_line(path / "file", b"line\n"),
+        io.make_folder,
+        lambda path: io.new_folder(path / "folder").__enter__(),
+    ],
+)
+def test_error_names_the_path(tmp_path, write):
+    (tmp_path / "taken").write_text("a file, not a folder")
+    with pytest.raises(InputError, match=r"taken.* cannot be written: .*choose another folder"):
+        write(tmp_path / "taken")
+
+
+def test_lines_are_appended(tmp_path):
+    for line in (b"one\n", b"two\n"):
+        io.append_line(tmp_path / "file", line)
+    assert (tmp_path / "file").read_bytes() == b"one\ntwo\n"
+
+
+def test_incomplete_line_is_removed(tmp_path, monkeypatch):
+    io.append_line(tmp_path / "file", b"one\n")
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda handle, line: write(handle, line[:2]))
+    with pytest.raises(InputError, match=r"disk is full.*file was not written"):
+        io.append_line(tmp_path / "file", b"two\n")
+    assert (tmp_path / "file").read_bytes() == b"one\n"
+
+
+# ------------------------------------------------------------------------------------------------ folders
+
+
+def test_new_folder_appears_at_the_end(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path / "deep" / "new", tmp_path / "empty"):
+        with io.new_folder(folder) as draft:
+            (draft / "file").write_text("text")
+            assert not (folder / "file").exists()
+        assert names(folder) == ["file"]
+        assert len(names(folder.parent)) == len([n for n in names(folder.parent) if not n.startswith(".")])
+
+
+def test_failed_folder_leaves_nothing(tmp_path):
+    with pytest.raises(ValueError, match="half done"), io.new_folder(tmp_path / "new") as draft:
+        half_done(draft / "file", ValueError)
+    assert names(tmp_path) == []
+
+
+def test_folder_in_use_is_refused(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for folder in (tmp_path, tmp_path / "file"):
+        with pytest.raises(InputError, match=f"{folder} exists already"), io.new_folder(folder):
+            pass
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_draft_of_a_killed_process_with_the_same_id_is_replaced(tmp_path):
+    with io.new_folder(tmp_path / "new") as draft:
+        name = draft.name
+    (tmp_path / "new").rmdir()
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "stale").write_text("text")
+    with io.new_folder(tmp_path / "new"):
+        pass
+    assert names(tmp_path) == ["new"]
+    assert names(tmp_path / "new") == []
+
+
+# ------------------------------------------------------------------------------------------------ manifests
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "other", "version": 1}', "\udcff"])
+def test_file_that_is_no_manifest(tmp_path, text):
+    (tmp_path / "m.json").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(InputError, match=r"m.json does not describe a thing"):
+        io.read_manifest(tmp_path / "m.json", "things", 1, "thing")
+
+
+def test_manifest_of_another_version(tmp_path):
+    io.write_json(tmp_path / "m.json", {"format": "things", "version": 3})
+    with pytest.raises(InputError, match="has version 3, this gpatcher reads 4; create it again"):
+        io.read_manifest(tmp_path / "m.json", "things", 4, "thing")
+    assert io.read_manifest(tmp_path / "m.json", "things", 3, "thing")["version"] == 3
+
+
+def test_checksum_of_bytes_and_of_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(io, "_BLOCK_BYTES", 7)
+    content = bytes(range(100))
+    (tmp_path / "file").write_bytes(content)
+    assert io.checksum(content) == io.checksum(tmp_path / "file") == hashlib.sha256(content).hexdigest()[:16]
+
+
+# ------------------------------------------------------------------------------------------------ locks
+
+
+def test_second_writer_is_kept_out(tmp_path):
+    with io.locked(tmp_path / "new"):
+        with pytest.raises(InputError, match="another process writes into"), io.locked(tmp_path / "new"):
+            pass
+        (tmp_path / "new" / ".file-host-1.partial").write_text("draft of a killed process")
+        (tmp_path / "new" / ".folder-host-1.partial").mkdir()
+    with io.locked(tmp_path / "new"):
+        assert names(tmp_path / "new") == [".lock"]
+
+
+def test_key_is_claimed_once(tmp_path):
+    with (
+        io.claimed(tmp_path, "key") as first,
+        io.claimed(tmp_path, "key") as second,
+        io.claimed(tmp_path, "b") as other,
+    ):
+        assert (first, second, other) == (True, False, True)
+    with io.claimed(tmp_path, "a") as again:
+        assert again
