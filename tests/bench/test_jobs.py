@@ -6,23 +6,33 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from gpatcher.bench.jobs import Ledger, claim, pending, perform, run_jobs
-from gpatcher.bench.plan import Job, plan_jobs
-from gpatcher.bench.runtime import mixer_seconds
+from gpatcher.bench.jobs import Ledger, pending, run_jobs
+from gpatcher.bench.plan import experiment_names, plan_jobs
+from gpatcher.bench.tasks import MEASURES, load_split, perform
 from gpatcher.datasets.synthetic import csbm
 from gpatcher.errors import InputError
-from gpatcher.runs.records import read_records
+from gpatcher.io import claimed
+from gpatcher.runs.records import append_record, read_records
+from gpatcher.runs.run import Job, mean_response
+from gpatcher.runs.settings import PATCHERS, complete
 from gpatcher.scale.executors import ProcessEngine, job_engine
+from gpatcher.spectral.spectrum import graph_spectrum
 
 SOURCE = "csbm:phi=0.8,n=80,features=6"
+RESULTS = Path(__file__).parents[2] / "results/bench"
 
 
-def job(model="mlp", split=0, **config):
-    config = {"hidden": 4, "epochs": 3, **config}
-    return Job("dial", "train", SOURCE, model, model, config, split, split)
+def job(model="mlp", split=0, **train):
+    settings = {"model": {"hidden": 4}, "train": {"epochs": 3, **train}}
+    if model in PATCHERS:
+        settings = complete(settings, model)
+    return Job("csbm_sweep", SOURCE, model, settings, split, split)
 
 
 def run(jobs, out, retry=False, engine=None):
@@ -38,7 +48,7 @@ def test_what_is_recorded(tmp_path):
     assert first["error"] is None
     assert first["metric"] == "accuracy"
     assert first["leaky"] is False
-    assert first["config"] == jobs[0].config
+    assert first["settings"] == jobs[0].settings
     assert first["peak_rss_mb"] > 50
     assert first["seconds"] >= first["train_seconds"] > 0
     # each split of a generator is another graph, with its own split
@@ -61,11 +71,11 @@ def test_a_failed_job_is_on_record_and_run_again_only_when_asked(tmp_path):
 def test_a_job_done_since_it_was_planned_is_not_done_again(tmp_path):
     planned = pending([job(), job(lr=-1.0)], tmp_path)
     run([job(), job(lr=-1.0)], tmp_path)
-    assert [p.state for p in run_jobs(planned, tmp_path)] == ["known", "known"]
+    assert [p.state for p in run_jobs(planned, tmp_path)] == ["recorded", "recorded"]
     assert len(read_records(tmp_path / "records.jsonl")) == 2
 
 
-def test_the_ledger_reads_what_is_appended(tmp_path):
+def test_the_ledger_reads_what_was_appended(tmp_path):
     path, ledger = tmp_path / "records.jsonl", Ledger(tmp_path)
     assert not ledger.is_done("a")
     path.write_text('{"job": "a", "error": null}\n{"job": "b", "err')
@@ -74,31 +84,39 @@ def test_the_ledger_reads_what_is_appended(tmp_path):
     with path.open("a") as file:
         file.write(' cut short\n{"job": "b", "error": "x"}\n{"job": "c", "error": null}')
     assert ledger.failures("b") == 1
-    assert ledger.is_done("c")  # whole, though its line has no end
+    assert ledger.is_done("c")  # complete, though its line has no end
     with path.open("a") as file:
         file.write('\n{"job": "b", "error": null}\n')
     assert ledger.is_done("b")
     assert (ledger.failures("b"), ledger.failures("c")) == (1, 0)
 
 
-def test_damage_is_told_before_anything_runs(tmp_path):
-    (tmp_path / "records.jsonl").write_text('{"job": "a"}\nnonsense\n{"job": "b"}\n')
-    with pytest.raises(InputError, match="line 2 is no record"):
+def test_damage_is_reported_before_anything_runs(tmp_path):
+    lines = ['{"version": 2, "job": "a"}', "nonsense", '{"version": 2, "job": "b"}']
+    (tmp_path / "records.jsonl").write_text("\n".join(lines) + "\n")
+    with pytest.raises(InputError, match=r"records\.jsonl, line 2 is not a record"):
+        pending([job()], tmp_path)
+
+
+def test_records_of_another_version_are_refused_before_anything_runs(tmp_path):
+    (tmp_path / "records.jsonl").write_text('{"job": "a", "error": null}\n')
+    with pytest.raises(InputError, match=r"version 1.*convert_records\.py"):
         pending([job()], tmp_path)
 
 
 def test_claims_hold_between_processes_and_end_with_them(tmp_path):
     code = (
-        "import sys, time; from pathlib import Path; from gpatcher.bench.jobs import claim\n"
-        "with claim(Path(sys.argv[1]), sys.argv[2]) as mine:\n    print(mine, flush=True)\n    time.sleep(600)"
+        "import sys, time; from pathlib import Path; from gpatcher.io import claimed\n"
+        "with claimed(Path(sys.argv[1]), sys.argv[2]) as mine:\n    print(mine, flush=True)\n    time.sleep(600)"
     )
     key = job().id
-    other = subprocess.Popen([sys.executable, "-c", code, tmp_path, key], stdout=subprocess.PIPE, text=True)
+    claims = tmp_path / "claims"
+    other = subprocess.Popen([sys.executable, "-c", code, claims, key], stdout=subprocess.PIPE, text=True)
     try:
         assert other.stdout.readline() == "True\n"
-        with claim(tmp_path, key) as mine:
+        with claimed(claims, key) as mine:
             assert not mine
-        with claim(tmp_path, job("gcn").id) as mine:
+        with claimed(claims, job("gcn").id) as mine:
             assert mine
         assert [p.state for p in run([job()], tmp_path)] == ["elsewhere"]
     finally:
@@ -111,13 +129,14 @@ def test_claims_hold_between_processes_and_end_with_them(tmp_path):
 SCRIPT = """
 import sys, time
 from pathlib import Path
-from gpatcher.bench.jobs import ProcessEngine, pending, run_jobs
-from gpatcher.bench.plan import Job
+from gpatcher.bench.jobs import pending, run_jobs
+from gpatcher.runs.run import Job
+from gpatcher.scale.executors import ProcessEngine
 
 if __name__ == "__main__":
     out, name, workers, epochs = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    config = {"hidden": 4, "epochs": epochs, "patience": epochs}
-    jobs = [Job("dial", "train", "SOURCE", "mlp", "mlp", config, k, k) for k in range(8)]
+    settings = {"model": {"hidden": 4}, "train": {"epochs": epochs, "patience": epochs}}
+    jobs = [Job("csbm_sweep", "SOURCE", "mlp", settings, k, k) for k in range(8)]
     left = pending(jobs, out)
     (out / f"ready-{name}").touch()
     while not (out / "go").exists():
@@ -137,7 +156,7 @@ def start(tmp_path, name, workers=1, epochs=60):
 def wait_for(condition, process, seconds=300):
     deadline = time.monotonic() + seconds
     while not condition():
-        assert process.poll() is None, "it ended too early"
+        assert process.poll() is None, "the process ended too early"
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -151,17 +170,17 @@ def test_two_processes_share_the_work_of_one_folder(tmp_path):
     assert [process.returncode for process in both] == [0, 0]
     records = read_records(tmp_path / "records.jsonl")
     assert sorted(r["split"] for r in records) == list(range(8))
-    assert [found.count("ran") > 0 for found in states] == [True, True]
-    assert sum(found.count("ran") for found in states) == 8
+    assert [own.count("ran") > 0 for own in states] == [True, True]
+    assert sum(own.count("ran") for own in states) == 8
 
 
-def test_a_killed_run_goes_on_and_leaves_no_workers(tmp_path):
+def test_a_killed_run_continues_and_leaves_no_workers(tmp_path):
     process = start(tmp_path, "a", workers=2, epochs=400)
     (tmp_path / "go").touch()
     records = tmp_path / "records.jsonl"
     wait_for(lambda: len(read_records(records)) >= 2, process)
     process.send_signal(signal.SIGKILL)
-    process.communicate()  # returns when its workers, who share the pipe, have ended too
+    process.communicate()  # returns when its workers, which share the pipe, have ended too
     before = len(read_records(records))
     assert before < 8
     same = [job(split=k, epochs=400, patience=400) for k in range(8)]
@@ -185,38 +204,104 @@ def test_processes_give_the_same_figures(tmp_path):
 def test_engines():
     with pytest.raises(InputError, match="at least 1, got 0"):
         job_engine("local", 0)
-    with pytest.raises(InputError, match="no engine 'dask'"):
+    with pytest.raises(InputError, match="'dask'"):
         job_engine("dask", 1)
     assert sorted(ProcessEngine(1).map(pow, [2, 3], (2,))) == [(2, 4), (3, 9)]
 
 
-# ------------------------------------------------------------------------------------------- other tasks
+# ------------------------------------------------------------------------------------------------ tasks
 
 
-def test_statistics_response_and_runtime(tmp_path):
-    common = {"config": {}, "split": 0, "seed": 0, "row": "r", "model": "m"}
-    found = perform(Job(preset="statistics", task="statistics", dataset=SOURCE, **common), None)
-    assert found["error"] is None
-    assert found["measures"]["nodes"] == 80
-    config = {"epochs": 3, "self_loops": False, "patch_size": 4}
-    found = perform(Job("response", "response", SOURCE, "gpatcher", "gpatcher", config, 0, 0), None)
-    assert found["error"] is None
-    assert -1 <= found["mean_response"] <= 1
-    assert len(found["response"]) == 41
-    assert 0 < found["node_heterophily"] < 1
-    found = perform(Job("runtime", "runtime", "n=20", "p=8", "mixer", {"p": 8}, 0, 0), None)
-    assert (found["error"], found["nodes"]) == (None, 20)
-    assert found["mixer_seconds"] > 0
-    json.dumps(found, allow_nan=False)
+def test_the_split_of_a_run():
+    """Each split of a generator is another graph with one split; a data set is one graph with several."""
+    (first, own), (again, _), (second, other) = (load_split(SOURCE, split, None) for split in (0, 0, 1))
+    assert first is again  # the last graph is cached
+    assert first.content_hash == csbm(phi=0.8, n=80, features=6, seed=0).content_hash != second.content_hash
+    assert own is first.splits[0]
+    assert other is second.splits[0]
 
 
-def test_more_patches_take_longer():
-    assert mixer_seconds(2000, 8, hidden=16) > mixer_seconds(20, 8, hidden=16)
+def test_statistics():
+    record = perform(Job("statistics", SOURCE, "measures", {}, 0, 0, task="statistics"), None)
+    assert record["error"] is None
+    assert set(record["measures"]) == set(MEASURES)
+    assert record["measures"]["nodes"] == 80
+    json.dumps(record, allow_nan=False)
+
+
+@pytest.mark.parametrize("split", [0, 1])
+def test_response(split):
+    settings = complete({"patches": {"size": 4}, "train": {"epochs": 3}}, "gpatcher")
+    record = perform(Job("response", SOURCE, "gpatcher", settings, split, split, task="response"), None)
+    assert record["error"] is None
+    assert -1 <= record["mean_response"] <= 1
+    assert len(record["response"]) == 41
+    assert 0 < record["node_heterophily"] < 1
+    # over the eigenvalues of the very graph that it was trained on
+    values = graph_spectrum(load_split(SOURCE, split, None)[0]).values
+    assert record["mean_response"] == pytest.approx(mean_response(np.asarray(values), record["response"]))
+    json.dumps(record, allow_nan=False)
+
+
+def test_runtime():
+    record = perform(Job("runtime", "n=20", "mixer", {"patches.size": 8}, 0, 0, "p=8", task="runtime"), None)
+    assert (record["error"], record["nodes"]) == (None, 20)
+    assert record["mixer_seconds"] > 0
+    json.dumps(record, allow_nan=False)
+
+
+@pytest.mark.parametrize("task", ["train", "response", "statistics", "runtime"])
+def test_an_error_of_a_job_is_part_of_its_record(task):
+    record = perform(Job("x", "nonsense", "mlp", {}, 0, 0, task=task), None)
+    assert "nonsense" in record["error"]
+    assert record["peak_rss_mb"] > 50
+    json.dumps(record, allow_nan=False)
+
+
+def test_peak_memory_is_that_of_the_job():
+    """A process does many jobs; a job does not inherit the peak of an earlier one."""
+    block = np.ones(50_000_000)  # 400 MB
+    before = perform(job(), None)["peak_rss_mb"]
+    del block
+    assert perform(job(), None)["peak_rss_mb"] < before - 200
+    runtime = Job("runtime", "n=20", "mixer", {"patches.size": 8}, 0, 0, task="runtime")
+    assert perform(runtime, None)["peak_rss_mb"] < before - 200
+
+
+# ------------------------------------------------------------------------------------------------ real data
 
 
 def test_real_data(tmp_path, data_root):
     jobs, _ = plan_jobs("table1", datasets=["chameleon"], rows=["mlp"], splits="0", root=data_root)
-    quick = [Job(**{**vars(j), "config": {**j.config, "epochs": 2}}) for j in jobs]
+    quick = [replace(j, settings={**j.settings, "train": {**j.settings["train"], "epochs": 2}}) for j in jobs]
     [progress] = run_jobs(pending(quick, tmp_path), tmp_path, root=data_root)
     assert progress.record["leaky"] is True
     assert progress.record["split_sizes"] == [1092, 729, 456]
+
+
+def test_what_is_on_record_for_texas_is_not_run_again(tmp_path, data_root):
+    """All 13 models on its ten splits, with the settings that ship now."""
+    jobs, notes = plan_jobs("table1", datasets=["texas"], root=data_root)
+    assert notes == []
+    assert len(jobs) == 130
+    ledger = Ledger(RESULTS / "table1")
+    assert [(j.row, j.split) for j in jobs if not ledger.is_done(j.id)] == []
+    records = {r["job"]: r for r in read_records(RESULTS / "table1/records.jsonl")}
+    for planned in jobs:
+        assert records[planned.id]["settings"] == planned.settings
+        assert records[planned.id]["trials"] == planned.trials
+        append_record(tmp_path / "records.jsonl", records[planned.id])
+    assert pending(jobs, tmp_path, retry=True) == []
+
+
+@pytest.mark.parametrize("name", [name for name in experiment_names() if (RESULTS / name / "records.jsonl").exists()])
+def test_the_id_of_every_record_is_that_of_its_job(name):
+    """So that a job that is planned with the settings of a record is found done."""
+    records = read_records(RESULTS / name / "records.jsonl")
+    tasks = {"response": "response", "statistics": "statistics", "runtime": "runtime"}
+    for record in records:
+        fields = ("experiment", "dataset", "model", "settings", "split", "seed", "row", "trials", "ablation")
+        made = Job(*(record[field] for field in fields), task=tasks.get(name, "train"))
+        assert record["job"] == made.id
+        assert record["settings_hash"] == made.header()["settings_hash"]
+        assert record["experiment"] == name

@@ -179,7 +179,7 @@ def test_the_model_that_validated_best_is_kept(several, tmp_path):
     assert len(evaluation.history) == best["epochs"]
     page = write_run_page(evaluation, tmp_path / "report.html").read_text()
     assert "how far to trust this model" in page
-    assert f"epoch {best['best_epoch']} (dotted line)" in page
+    assert f"epoch {best['best_epoch']} (dotted" in page
     assert f"Accuracy {best['test_accuracy']:.1%} on" in page
     assert json.loads((tmp_path / "model.json").read_text())["source"] == {"name": "here"}
 

@@ -243,6 +243,6 @@ def parameter_docs(described: type[Any]) -> dict[str, str]:
     docs: dict[str, str] = {}
     for base in reversed(described.__mro__):
         _, _, section = inspect.cleandoc(base.__doc__ or "").partition("Parameters\n----------\n")
-        for entry in re.findall(r"^(\w[\w, ]*) : .*\n((?:    .*\n?)+)", section, re.MULTILINE):
+        for entry in re.findall(r"^(\w[\w, ]*)(?: : .*)?\n((?:    .*\n?)+)", section, re.MULTILINE):
             docs |= {name.strip(): " ".join(entry[1].split()) for name in entry[0].split(",")}
     return docs
