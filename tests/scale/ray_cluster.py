@@ -16,6 +16,7 @@ from ray.cluster_utils import Cluster
 
 from gpatcher.datasets.load import load_graph
 from gpatcher.errors import InputError
+from gpatcher.patches import PPR
 from gpatcher.patches.store import write_patches
 from gpatcher.scale.executors import RayEngine
 from gpatcher.scale.ray_training import run_together
@@ -45,8 +46,8 @@ def main(folder: str, source: str, size: str, shard: str, eps: str) -> None:
             result["killed_at"] = done
             cluster.remove_node(workers[0], allow_graceful=False)
 
-    options = {"size": int(size), "shard": int(shard), "eps": float(eps)}
-    table = write_patches(load_graph(source), folder, **options, engine=engine, progress=kill_one)
+    extractor = PPR(size=int(size), eps=float(eps))
+    table = write_patches(load_graph(source), folder, extractor, shard=int(shard), engine=engine, progress=kill_one)
     result |= {"killed": not workers[0].any_processes_alive(), "files": table.files, "total": table.n}
     try:
         list(engine.map(refuse, [7]))

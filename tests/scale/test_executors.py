@@ -12,6 +12,7 @@ import pytest
 
 from gpatcher.datasets.load import load_graph
 from gpatcher.errors import InputError
+from gpatcher.patches import PPR
 from gpatcher.patches.store import write_patches
 from gpatcher.scale.executors import ENGINES, LocalEngine, ProcessEngine, RayEngine, make_engine
 
@@ -155,7 +156,7 @@ def test_killed_node_does_not_change_the_patches(loopback_only, tmp_path):
     assert result["killed_at"] < result["total"] == 20000
     assert result["error"] == "7 is refused"
     assert result["no_gpu"].startswith("the cluster has 0 GPUs, too few for 1 worker with one each")
-    local = write_patches(load_graph(source), tmp_path / "local", size=size, shard=shard, eps=eps)
+    local = write_patches(load_graph(source), tmp_path / "local", PPR(size=size, eps=eps), shard=shard)
     assert list(local.files) == result["files"]
     for name in local.files:
         assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "local" / name).read_bytes()

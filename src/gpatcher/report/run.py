@@ -269,5 +269,3 @@ def _compact(explanation: Explanation) -> dict[str, Any]:
         del member["node"]
         member |= {"x": x, "y": y, "score": round(member["score"], 6), "contribution": round(member["contribution"], 6)}
     return content
-
-
