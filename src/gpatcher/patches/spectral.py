@@ -280,8 +280,8 @@ class SpectralPatches(PatchSource):
     @torch.no_grad()
     def patches(self) -> Patches:
         """Return the current patches of all nodes."""
-        index, score = self(torch.arange(len(self.candidates)))
-        return Patches(index.numpy().astype(np.int32), score.numpy())
+        index, score = self(torch.arange(len(self.candidates), device=self.candidates.device))
+        return Patches(index.numpy(force=True).astype(np.int32), score.numpy(force=True))
 
 
 def spectral_products(spectrum: Spectrum, filter: LearnableFilter, count: int) -> PairProducts:
