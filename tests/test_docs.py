@@ -111,9 +111,9 @@ def test_nothing_is_loaded_from_elsewhere(site):
         assert not loaded, f"{page.relative_to(site)} loads {loaded}"
 
 
-def test_the_words_of_a_parameter_are_no_type(site):
+def test_a_parameter_has_its_type_and_description(site):
     page = re.sub(r"<[^>]+>", " ", (site / "api" / "patches.html").read_text())
-    assert "index ( IntArray ) – int32, shape (n, p)" in " ".join(page.split())
+    assert "index ( int32 array, shape (n, p) ) – The node itself" in " ".join(page.split())
 
 
 def test_formulas_are_blocks_of_code(site):

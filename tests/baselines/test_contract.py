@@ -14,13 +14,9 @@ from gpatcher.baselines import BASELINES, SEARCH, make_baseline
 from gpatcher.errors import InputError, InputWarning
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
-from gpatcher.model.gpatcher import GPatcher
+from gpatcher.model.gpatcher import GPatcher, ModelConfig
 from gpatcher.model.inputs import node_features
-from gpatcher.patches.base import FixedPatches
-from gpatcher.patches.ppr import push_patches
-from gpatcher.patches.spectral import PairProducts, SpectralPatches
-from gpatcher.spectral.filters import Adaptive
-from gpatcher.spectral.spectrum import eigenpairs
+from gpatcher.patches import PPR, AdaptiveFilter
 from gpatcher.training.loop import TrainConfig, fit
 
 WITHOUT_WEIGHTS = ("gat", "graphsage", "h2gcn")
@@ -31,12 +27,9 @@ def make(name, graph, features, split=None, **parameters):
     """Build a baseline, GPatcher or Fast-GPatcher."""
     if name in BASELINES:
         return make_baseline(name, graph, features, split or graph.splits[0], **parameters)
-    if name == "fast":
-        patches = FixedPatches(push_patches(graph, 6))
-    else:
-        filter = Adaptive(K=4)
-        patches = SpectralPatches(PairProducts.build(eigenpairs(graph), filter, 24), filter, 6)
-    return GPatcher(patches, features, graph.num_classes, hidden=16)
+    extractor = PPR(size=6) if name == "fast" else AdaptiveFilter(size=6, K=4)
+    source = extractor.source(extractor.prepare(graph))
+    return GPatcher(source, features, graph.num_classes, ModelConfig(hidden=16))
 
 
 # ------------------------------------------------------------------------------------------ the registry
@@ -105,7 +98,7 @@ def test_every_parameter_is_trained(graph, name):
     x = node_features(graph)
     model = make(name, graph, x.shape[1])
     before = {key: p.detach().clone() for key, p in model.named_parameters()}
-    fit(model, x, graph.labels(), graph.splits[0], TrainConfig(epochs=3, renew_every=100, stop="accuracy"))
+    fit(model, x, graph.labels(), graph.splits[0], TrainConfig(epochs=3, reselect_every=100, monitor="accuracy"))
     groups = model.parameter_groups(0.01, 5e-4, 1.0)
     assert sorted(id(p) for g in groups for p in g["params"]) == sorted(id(p) for p in model.parameters())
     for key, p in model.named_parameters():

@@ -18,7 +18,7 @@ from gpatcher.errors import InputError, InputWarning
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
 from gpatcher.graph.storage import open_graph, save_graph
-from gpatcher.patches.ppr import push_patches
+from gpatcher.patches.ppr import PPR, push_patches
 from gpatcher.tables.load import read_tables
 from gpatcher.tables.store import store_tables
 
@@ -104,7 +104,7 @@ def test_opening_copies_nothing(tmp_path):
 def test_patches_of_a_stored_graph(tmp_path):
     for name, graph in (("plain", load_graph("rmat:n=500,m=2000,seed=1")), ("full", full_graph().undirected())):
         save_graph(graph, tmp_path / name)
-        one, two = push_patches(open_graph(tmp_path / name), 6), push_patches(graph, 6)
+        one, two = push_patches(open_graph(tmp_path / name), PPR(size=6)), push_patches(graph, PPR(size=6))
         np.testing.assert_array_equal(one.index, two.index)
         np.testing.assert_array_equal(one.score, two.score)
 

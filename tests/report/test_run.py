@@ -11,12 +11,19 @@ import pytest
 
 from gpatcher.datasets.synthetic import csbm
 from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.patches import AdaptiveFilter
 from gpatcher.report.explanation import write_explanation
 from gpatcher.report.run import in_short, write_run_page
 from gpatcher.runs.evaluation import BaselineResult, evaluate, read_evaluation, write_evaluation
 from gpatcher.tables.load import read_tables
+from gpatcher.training.loop import TrainConfig
 
-QUICK = {"extractor": "heterophily-aware", "patch_size": 6, "hidden": 8, "mixer_hidden": 4, "epochs": 20, "filters": 4}
+QUICK = {
+    "patches": AdaptiveFilter(size=6, K=4),
+    "model": ModelConfig(hidden=8, mixer_hidden=4),
+    "train": TrainConfig(epochs=20),
+}
 
 
 @pytest.fixture(scope="module")

@@ -12,16 +12,23 @@ from gpatcher.errors import InputError
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
+from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.patches import PPR
 from gpatcher.report.run import write_run_page
 from gpatcher.runs import evaluation as module
 from gpatcher.runs.codec import to_json
 from gpatcher.runs.evaluation import evaluate, evaluated_nodes, read_evaluation, write_evaluation
-from gpatcher.runs.run import train_rivals as train_baselines
+from gpatcher.runs.fit import train_baselines
 from gpatcher.spectral.heterophily import heterophily
+from gpatcher.training.loop import TrainConfig
 from gpatcher.training.metrics import measure_all
 from gpatcher.trust.calibration import reliability
 
-QUICK = {"extractor": "ppr", "patch_size": 4, "hidden": 8, "mixer_hidden": 4, "epochs": 12}
+QUICK = {
+    "patches": PPR(size=4),
+    "model": ModelConfig(hidden=8, mixer_hidden=4),
+    "train": TrainConfig(epochs=12),
+}
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The training loop, with models so small that what it must do can be worked out beside it."""
+"""The training loop, with models so small that the expected numbers can be computed in the test."""
 
 import itertools
 import json
@@ -20,7 +20,7 @@ N, D, CLASSES = 60, 5, 3
 
 
 class Tiny(nn.Module):
-    """A linear classifier with dropout; notes what it is called on."""
+    """A linear classifier with dropout that records its calls."""
 
     def __init__(self, seed=0, dropout=0.3):
         super().__init__()
@@ -36,7 +36,7 @@ class Tiny(nn.Module):
 
 
 class Scripted(nn.Module):
-    """A model whose logits on validation nodes are written down in advance, one line per epoch."""
+    """A model whose logits on validation nodes are given in advance, one row per epoch."""
 
     def __init__(self, script):
         super().__init__()
@@ -63,17 +63,17 @@ def data(seed=0):
     return FeatureTable(x), y, stratified_split(y, 0.5, 0.25, seed=0)
 
 
-def scripted(script, stop="loss", patience=50, val=2):
+def scripted(script, monitor="loss", patience=50, val=2):
     split = Split(train=[0, 1], val=list(range(2, 2 + val)), test=[9])
     model = Scripted(script)
-    config = TrainConfig(epochs=len(script), patience=patience, stop=stop)
+    config = TrainConfig(epochs=len(script), patience=patience, monitor=monitor)
     return fit(model, FeatureTable(np.zeros((10, 1), np.float32)), np.r_[0, 1, np.zeros(8, int)], split, config), model
 
 
-# ---------------------------------------------------------------------------------------------- learning
+# ------------------------------------------------------------------------------------------------ learning
 
 
-def test_it_trains_any_model():
+def test_any_model_is_trained():
     x, y, split = data()
     model = Tiny()
     result = fit(model, x, y, split, TrainConfig(epochs=150, lr=0.05))
@@ -87,24 +87,24 @@ def test_it_trains_any_model():
 
 def test_an_epoch_is_one_step_of_adam():
     x, y, split = data()
-    model, twin = Tiny(dropout=0.0), Tiny(dropout=0.0)
+    model, other = Tiny(dropout=0.0), Tiny(dropout=0.0)
     config = TrainConfig(epochs=3, lr=0.05, weight_decay=0.01)
     result = fit(model, x, y, split, config)
-    optimiser = torch.optim.Adam(twin.parameters(), lr=0.05, weight_decay=0.01)
+    optimiser = torch.optim.Adam(other.parameters(), lr=0.05, weight_decay=0.01)
     target, train, val = torch.as_tensor(y), torch.tensor(split.train), torch.tensor(split.val)
     val_losses = []
     for _ in range(3):
         optimiser.zero_grad()
-        F.cross_entropy(twin(x, train), target[train]).backward()
+        F.cross_entropy(other(x, train), target[train]).backward()
         optimiser.step()
         with torch.no_grad():
-            val_losses.append(float(F.cross_entropy(twin(x, val), target[val])))
+            val_losses.append(float(F.cross_entropy(other(x, val), target[val])))
     assert [h["val_loss"] for h in result.history] == pytest.approx(val_losses, rel=1e-4)
     assert result.best_epoch == 3
-    np.testing.assert_allclose(model.weight.detach(), twin.weight.detach(), atol=1e-5)
+    np.testing.assert_allclose(model.weight.detach(), other.weight.detach(), atol=1e-5)
 
 
-def test_a_batch_of_all_is_no_batch():
+def test_one_batch_of_all_nodes_is_the_same_as_none():
     x, y, split = data()
     histories = [
         fit(Tiny(), x, y, split, TrainConfig(epochs=8, batch_size=size)).history
@@ -124,7 +124,7 @@ def test_batches_cover_the_training_nodes_once_an_epoch_in_a_new_order():
     one, two = (list(itertools.chain(*part)) for part in (steps[:per_epoch], steps[per_epoch:]))
     assert sorted(one) == sorted(two) == split.train.tolist()
     assert one != two
-    # validation goes in the same batches
+    # validation uses the same batch size
     assert max(len(nodes) for training, nodes in model.calls if not training) <= 8
 
 
@@ -137,34 +137,34 @@ def test_the_training_loss_is_the_mean_over_nodes():
     assert result.history[0]["train_loss"] == pytest.approx(expected, rel=1e-4)
 
 
-# --------------------------------------------------------------------------------------------- stopping
+# ------------------------------------------------------------------------------------------------ stopping
 
 
 def test_the_best_weights_are_restored():
     x, y, split = data()
-    kept = []
+    weights = []
 
     class Watched(Tiny):
         def forward(self, x, nodes):
             if not self.training:
-                kept.append(self.weight.detach().clone())
+                weights.append(self.weight.detach().clone())
             return super().forward(x, nodes)
 
     model = Watched()
-    # a learning rate that soon overshoots
+    # a learning rate that overshoots soon
     result = fit(model, x, y, split, TrainConfig(epochs=60, lr=0.5, patience=60))
     assert 1 <= result.best_epoch < 60
     losses = [h["val_loss"] for h in result.history]
     assert result.best_epoch == int(np.argmin(losses)) + 1
     assert result.val_loss == min(losses)
-    assert torch.equal(model.weight, kept[result.best_epoch - 1])
-    assert not torch.equal(model.weight, kept[59])
+    assert torch.equal(model.weight, weights[result.best_epoch - 1])
+    assert not torch.equal(model.weight, weights[59])
     again = F.cross_entropy(predict_logits(model, x, split.val), torch.as_tensor(y[split.val])).item()
     assert again == pytest.approx(result.val_loss, rel=1e-6)
 
 
-def test_stop_on_loss_or_on_accuracy():
-    #         loss falls, accuracy falls      loss rises, both right
+def test_monitoring_the_loss_or_the_accuracy():
+    # the second epoch has the smaller loss, the third the higher accuracy
     script = [[1.0, -0.2], [4.0, -0.1], [0.1, 0.1]]
     by_loss, _ = scripted(script, "loss")
     by_accuracy, _ = scripted(script, "accuracy")
@@ -180,9 +180,29 @@ def test_stop_on_loss_or_on_accuracy():
 def test_equal_accuracies_go_to_the_smaller_loss_and_equal_epochs_to_the_first():
     result, _ = scripted([[0.5, 0.5], [2.0, 2.0], [1.0, 1.0]], "accuracy")
     assert result.best_epoch == 2
-    for stop in ("loss", "accuracy"):
-        result, _ = scripted([[0.5, 0.5], [2.0, 2.0], [2.0, 2.0]], stop)
+    for monitor in ("loss", "accuracy"):
+        result, _ = scripted([[0.5, 0.5], [2.0, 2.0], [2.0, 2.0]], monitor)
         assert result.best_epoch == 2
+
+
+@pytest.mark.parametrize(
+    ("monitor", "best"), [("accuracy", 3), ("balanced_accuracy", 2), ("macro_f1", 2), ("roc_auc", 3)]
+)
+def test_monitoring_metrics_that_weigh_classes_alike(monitor, best):
+    # margins towards class 0 of three nodes of class 0 and one of class 1
+    script = [
+        [1.0, 1.0, 1.0, 1.0],  # all class 0
+        [1.0, 1.0, -1.0, -2.0],  # one node of class 0 wrong, the one of class 1 right; ranked well
+        [0.3, 0.3, 0.3, 0.2],  # all class 0; ranked well, with the smallest loss
+    ]
+    y, split = np.array([0, 1, 0, 0, 0, 1]), Split(train=[0, 1], val=[2, 3, 4, 5], test=[])
+    x = FeatureTable(np.zeros((6, 1), np.float32))
+    assert fit(Scripted(script), x, y, split, TrainConfig(epochs=3, monitor=monitor)).best_epoch == best
+
+
+def test_a_metric_that_needs_two_classes_is_an_error_where_validation_has_one():
+    with pytest.raises(InputError, match="monitor=roc_auc needs two classes"):
+        scripted([[1.0, 1.0]], "roc_auc")
 
 
 @pytest.mark.parametrize("patience", [1, 3])
@@ -194,54 +214,67 @@ def test_patience_counts_epochs_without_a_better_one(patience):
     assert int(model.epoch) == 2  # buffers are restored too
 
 
-def test_it_ends_after_the_last_epoch():
+def test_training_ends_after_the_last_epoch():
     result, _ = scripted([[0.1 * k, 0.1 * k] for k in range(1, 8)], patience=3)
     assert result.epochs == result.best_epoch == 7
 
 
-def test_renewing_every_few_epochs():
+def test_patches_are_selected_again_every_few_epochs():
     x, y, split = data()
 
-    class Renewing(Tiny):
-        renewed = ()
+    class Reselecting(Tiny):
+        reselected = ()
 
-        def renew(self):
-            self.renewed = (*self.renewed, sum(training for training, _ in self.calls))
+        def reselect(self):
+            self.reselected = (*self.reselected, sum(training for training, _ in self.calls))
 
-    model = Renewing()
-    fit(model, x, y, split, TrainConfig(epochs=10, renew_every=4))
-    assert model.renewed == (4, 8)
+    model = Reselecting()
+    fit(model, x, y, split, TrainConfig(epochs=10, reselect_every=4))
+    assert model.reselected == (4, 8)
 
 
 def test_parameter_groups_of_the_model_are_used():
     x, y, split = data()
 
     class Grouped(Tiny):
-        asked = None
+        arguments = None
 
         def parameter_groups(self, lr, weight_decay, filter_lr):
-            self.asked = (lr, weight_decay, filter_lr)
+            self.arguments = (lr, weight_decay, filter_lr)
             return [{"params": [self.weight], "lr": lr}]
 
     model = Grouped()
     fit(model, x, y, split, TrainConfig(epochs=3, lr=0.1, weight_decay=0.2, filter_lr=0.3))
-    assert model.asked == (0.1, 0.2, 0.3)
+    assert model.arguments == (0.1, 0.2, 0.3)
     assert torch.equal(model.bias, torch.zeros(CLASSES))  # in no group
 
 
-# ------------------------------------------------------------------------------------------------- test
+def test_an_extra_loss_of_the_model_is_added():
+    x, y, split = data()
+
+    class Regularised(Tiny):
+        def extra_loss(self, x, nodes, target):
+            assert target.tolist() == y[nodes].tolist()
+            return 10 * self.bias.square().sum() + 3.0
+
+    config = TrainConfig(epochs=1)
+    plain, extra = (fit(model(dropout=0.0), x, y, split, config).history[0] for model in (Tiny, Regularised))
+    assert extra["train_loss"] == pytest.approx(plain["train_loss"] + 3.0, rel=1e-5)
+
+
+# ------------------------------------------------------------------------------------------------ test nodes
 
 
 @pytest.mark.parametrize("batch_size", [None, 7])
-def test_the_test_nodes_are_looked_at_once_at_the_end(batch_size):
+def test_the_test_nodes_are_read_once_at_the_end(batch_size):
     x, y, split = data()
     model = Tiny()
     result = fit(model, x, y, split, TrainConfig(epochs=12, batch_size=batch_size))
     test = set(split.test.tolist())
-    met = [k for k, (_, nodes) in enumerate(model.calls) if test & set(nodes)]
-    assert met == list(range(len(model.calls)))[-len(met) :]
-    assert sorted(itertools.chain(*(model.calls[k][1] for k in met))) == split.test.tolist()
-    assert not any(model.calls[k][0] for k in met)  # without dropout
+    reads = [k for k, (_, nodes) in enumerate(model.calls) if test & set(nodes)]
+    assert reads == list(range(len(model.calls)))[-len(reads) :]
+    assert sorted(itertools.chain(*(model.calls[k][1] for k in reads))) == split.test.tolist()
+    assert not any(model.calls[k][0] for k in reads)  # without dropout
     right = predict_logits(model, x, split.test).argmax(1).numpy() == y[split.test]
     assert result.test_accuracy == right.mean()
 
@@ -252,15 +285,15 @@ def test_unlabelled_test_and_validation_nodes_are_not_scored():
     hidden[split.val[:5]] = -1
     hidden[split.test[:5]] = -1
     result = fit(Tiny(), x, hidden, split, TrainConfig(epochs=5))
-    seen = fit(Tiny(), x, y, Split(split.train, split.val[5:], split.test[5:]), TrainConfig(epochs=5))
-    assert result.history == seen.history
-    assert result.test_accuracy == seen.test_accuracy
+    labelled = fit(Tiny(), x, y, Split(split.train, split.val[5:], split.test[5:]), TrainConfig(epochs=5))
+    assert result.history == labelled.history
+    assert result.test_accuracy == labelled.test_accuracy
     hidden[split.test] = -1
     assert fit(Tiny(), x, hidden, split, TrainConfig(epochs=5)).test_accuracy is None
     assert fit(Tiny(), x, y, Split(split.train, split.val, []), TrainConfig(epochs=5)).test_accuracy is None
 
 
-# ------------------------------------------------------------------------------------------ determinism
+# ------------------------------------------------------------------------------------------------ determinism
 
 
 @pytest.mark.parametrize("batch_size", [None, 8])
@@ -272,10 +305,10 @@ def test_same_seed_same_history(batch_size):
     assert one.history != other.history
 
 
-# --------------------------------------------------------------------------------------- class weights
+# ------------------------------------------------------------------------------------------------ class weights
 
 
-def test_class_weights_are_the_inverse_of_the_sizes():
+def test_class_weights_are_inverse_to_class_sizes():
     x, _, _ = data()
     y = np.r_[np.zeros(40, int), np.ones(12, int), np.full(8, 2)]
     split = stratified_split(y, 0.5, 0.25, seed=0)
@@ -291,41 +324,41 @@ def test_class_weights_are_the_inverse_of_the_sizes():
     assert plain.history[0]["train_loss"] == pytest.approx(float(-log_p.mean()), rel=1e-4)
 
 
-def test_class_weights_with_a_class_that_train_lacks():
+def test_class_weights_with_a_class_missing_from_train():
     x, y, split = data()
     train = split.train[y[split.train] != 2]
     result = fit(Tiny(), x, y, Split(train, split.val, split.test), TrainConfig(epochs=3, class_weights=True))
     assert all(math.isfinite(h["val_loss"]) for h in result.history)
 
 
-# ----------------------------------------------------------------------------------------------- average
+# ------------------------------------------------------------------------------------------------ moving average
 
 
-def test_the_running_mean_is_what_is_validated_and_kept():
+def test_the_moving_average_is_validated_and_kept():
     x, y, split = data()
     decay, epochs = 0.7, 12
     model = Tiny(dropout=0.0)
-    result = fit(model, x, y, split, TrainConfig(epochs=epochs, lr=0.05, average=decay, weight_decay=0.0))
-    twin = Tiny(dropout=0.0)
-    optimiser = torch.optim.Adam(twin.parameters(), lr=0.05)
-    mean = {name: p.detach().clone() for name, p in twin.named_parameters()}
+    result = fit(model, x, y, split, TrainConfig(epochs=epochs, lr=0.05, ema_decay=decay, weight_decay=0.0))
+    other = Tiny(dropout=0.0)
+    optimiser = torch.optim.Adam(other.parameters(), lr=0.05)
+    mean = {name: p.detach().clone() for name, p in other.named_parameters()}
     target, train, val = torch.as_tensor(y), torch.tensor(split.train), torch.tensor(split.val)
     losses = []
     for epoch in range(epochs):
         optimiser.zero_grad()
-        F.cross_entropy(twin(x, train), target[train]).backward()
+        F.cross_entropy(other(x, train), target[train]).backward()
         optimiser.step()
-        now = min(decay, (1 + epoch) / (10 + epoch))
-        mean = {name: now * mean[name] + (1 - now) * p.detach() for name, p in twin.named_parameters()}
+        current = min(decay, (1 + epoch) / (10 + epoch))
+        mean = {name: current * mean[name] + (1 - current) * p.detach() for name, p in other.named_parameters()}
         logits = x.linear(mean["weight"], rows=val) + mean["bias"]
         losses.append(float(F.cross_entropy(logits, target[val])))
     assert [h["val_loss"] for h in result.history] == pytest.approx(losses, rel=1e-4)
     assert result.best_epoch == epochs
     np.testing.assert_allclose(model.weight.detach(), mean["weight"], atol=1e-5)
-    assert (model.weight - twin.weight).abs().max() > 1e-4
+    assert (model.weight - other.weight).abs().max() > 1e-4
 
 
-# ------------------------------------------------------------------------------------------- checkpoints
+# ------------------------------------------------------------------------------------------------ checkpoints
 
 
 class Interrupt(Exception):  # noqa: N818
@@ -342,36 +375,36 @@ def stop_at(epoch):
 
 
 class Selecting(Tiny):
-    """Has a buffer that changes when renewed, as the selection of a learnable extractor does."""
+    """A model with a buffer that changes on reselect, as the selection of a learned filter does."""
 
     def __init__(self, seed=0):
         super().__init__(seed)
         self.register_buffer("shift", torch.zeros(1, dtype=torch.int32))
 
-    def renew(self):
+    def reselect(self):
         self.shift += 1
 
     def forward(self, x, nodes):
         return super().forward(x, nodes) * (1 + 0.1 * self.shift)
 
 
-@pytest.mark.parametrize("average", [0.0, 0.9])
+@pytest.mark.parametrize("ema_decay", [0.0, 0.9])
 @pytest.mark.parametrize("batch_size", [None, 8])
 @pytest.mark.parametrize("at", [1, 10, 25, 30])
-def test_going_on_after_an_interruption_gives_the_same_numbers(tmp_path, average, batch_size, at):
+def test_continuing_after_an_interruption_gives_the_same_numbers(tmp_path, ema_decay, batch_size, at):
     x, y, split = data()
-    config = TrainConfig(epochs=30, lr=0.05, average=average, batch_size=batch_size, renew_every=7)
+    config = TrainConfig(epochs=30, lr=0.05, ema_decay=ema_decay, batch_size=batch_size, reselect_every=7)
     whole_model = Selecting()
     whole = fit(whole_model, x, y, split, config, seed=5)
     path = tmp_path / "run.safetensors"
     with pytest.raises(Interrupt):
         fit(Selecting(), x, y, split, config, seed=5, checkpoint=path, progress=stop_at(at))
     assert path.exists() == (at > 10)
-    torch.manual_seed(99)  # whatever came between
+    torch.manual_seed(99)  # whatever happened in between
     model = Selecting(seed=123)
-    seen = []
-    rest = fit(model, x, y, split, config, seed=5, checkpoint=path, progress=lambda number, _: seen.append(number))
-    assert seen[0] == (at - 1) // 10 * 10 + 1, "it went on from the last checkpoint"
+    epochs = []
+    rest = fit(model, x, y, split, config, seed=5, checkpoint=path, progress=lambda number, _: epochs.append(number))
+    assert epochs[0] == (at - 1) // 10 * 10 + 1, "training continues from the last checkpoint"
     if at > 10:
         assert rest.history == whole.history
         assert (rest.best_epoch, rest.val_loss, rest.test_accuracy) == (
@@ -381,7 +414,7 @@ def test_going_on_after_an_interruption_gives_the_same_numbers(tmp_path, average
         )
         nodes = np.arange(N)
         assert torch.equal(predict_logits(model, x, nodes), predict_logits(whole_model, x, nodes))
-    assert [p.name for p in tmp_path.iterdir()] == ["run.safetensors"], "no draft is left behind"
+    assert [p.name for p in tmp_path.iterdir()] == ["run.safetensors"], "no draft is left"
 
 
 def test_a_finished_checkpoint_is_not_trained_again(tmp_path):
@@ -395,7 +428,7 @@ def test_a_finished_checkpoint_is_not_trained_again(tmp_path):
     assert (one.history, one.test_accuracy) == (two.history, two.test_accuracy)
 
 
-def test_an_interrupted_save_keeps_the_checkpoint_before(tmp_path, monkeypatch):
+def test_an_interrupted_save_keeps_the_earlier_checkpoint(tmp_path, monkeypatch):
     x, y, split = data()
     path = tmp_path / "run.safetensors"
     with pytest.raises(Interrupt):
@@ -453,7 +486,7 @@ def test_the_checkpoint_of_another_model_is_refused(tmp_path):
 
 @pytest.mark.parametrize("other", ["split", "seed", "config"])
 def test_the_checkpoint_of_another_run_is_refused(tmp_path, other):
-    """Weights trained on another split have seen this one's test nodes."""
+    """Weights of another split were trained on test nodes of this one."""
     path = saved(tmp_path)
     x, y, split = data()
     seed, config = 0, TrainConfig(epochs=30)
@@ -484,7 +517,7 @@ def test_no_validation_node_with_a_label():
         fit(Tiny(), x, y, split, TrainConfig(epochs=3))
 
 
-def test_a_loss_that_is_not_finite():
+def test_a_loss_that_is_not_finite_is_an_error():
     x, y, split = data()
     with pytest.raises(InputError, match=r"not finite after epoch \d+.*lr=1e\+30"):
         fit(Tiny(), x, y, split, TrainConfig(epochs=50, lr=1e30))
@@ -497,9 +530,9 @@ def test_a_loss_that_is_not_finite():
         ({"lr": float("nan")}, "lr must be above 0, got nan"),
         ({"epochs": 0}, "epochs must be above 0, got 0"),
         ({"patience": -1}, "patience.*-1"),
-        ({"renew_every": 0}, "renew_every.*0"),
-        ({"stop": "never"}, "loss, accuracy, .*, got 'never'"),
-        ({"average": 1.0}, r"average.*\[0, 1\), got 1.0"),
+        ({"reselect_every": 0}, "reselect_every.*0"),
+        ({"monitor": "never"}, "loss, accuracy, .*, got 'never'"),
+        ({"ema_decay": 1.0}, r"ema_decay.*\[0, 1\), got 1.0"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"weight_decay": -1.0}, "weight_decay.*-1.0"),
     ],

@@ -271,4 +271,3 @@ def _compact(explanation: Explanation) -> dict[str, Any]:
     return content
 
 
-write_run = write_run_page  # the name that gpatcher.runs.run imports

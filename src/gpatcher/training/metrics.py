@@ -1,4 +1,4 @@
-"""How good predictions are, where accuracy alone would flatter: rare classes count as much as frequent ones."""
+"""Classification metrics; all but accuracy weigh rare classes as much as frequent ones."""
 
 from __future__ import annotations
 
@@ -13,36 +13,46 @@ from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import InputError
 
 
-def _per_class(measure: Callable[..., float], y: IntArray, probability: FloatArray) -> float | None:
-    """Return the mean of a one-against-the-rest measure over the classes that are there, and not alone."""
+def _one_vs_rest(metric: Callable[..., float], y: IntArray, probability: FloatArray) -> float | None:
+    """Return the macro average of a binary metric over the classes in ``y``; None where there is only one."""
     classes = np.unique(y)
     if classes.size < 2:
         return None
-    return float(np.mean([measure(y == c, probability[:, c]) for c in classes]))
+    return float(np.mean([metric(y == c, probability[:, c]) for c in classes]))
 
 
-def _balanced(y: IntArray, probability: FloatArray) -> float:
+def _balanced_accuracy(y: IntArray, probability: FloatArray) -> float:
+    # not balanced_accuracy_score, which warns where a class is predicted that y lacks
     return float(recall_score(y, probability.argmax(1), labels=np.unique(y), average="macro", zero_division=0))
 
 
 METRICS: dict[str, Callable[[IntArray, FloatArray], float | None]] = {
     "accuracy": lambda y, probability: float(accuracy_score(y, probability.argmax(1))),
     "macro_f1": lambda y, probability: float(f1_score(y, probability.argmax(1), average="macro", zero_division=0)),
-    "balanced_accuracy": _balanced,
-    "roc_auc": lambda y, probability: _per_class(roc_auc_score, y, probability),
-    "pr_auc": lambda y, probability: _per_class(average_precision_score, y, probability),
+    "balanced_accuracy": _balanced_accuracy,
+    "roc_auc": lambda y, probability: _one_vs_rest(roc_auc_score, y, probability),
+    "pr_auc": lambda y, probability: _one_vs_rest(average_precision_score, y, probability),
 }
 
 
 def measure(name: str, y: npt.ArrayLike, probability: npt.ArrayLike) -> float | None:
-    """Return one metric; None where it is not defined.
+    """Return one metric.
 
     Parameters
     ----------
-    name : accuracy; macro_f1; balanced_accuracy (mean recall of the classes); roc_auc and pr_auc (area under the curve
-        of each class against the rest, averaged over the classes that are there)
-    y : classes, shape (n,)
-    probability : of each class, shape (n, C)
+    name : {"accuracy", "macro_f1", "balanced_accuracy", "roc_auc", "pr_auc"}
+        ``balanced_accuracy`` is the macro average of recall. ``roc_auc`` and ``pr_auc`` are the area under the ROC
+        curve and the average precision, one-vs-rest and macro-averaged. Classes absent from ``y`` do not count, except
+        in ``macro_f1`` where they are predicted.
+    y : int array, shape (n,)
+        True classes.
+    probability : float array, shape (n, C)
+        Predicted probability of each class.
+
+    Returns
+    -------
+    float or None
+        None where the metric is undefined: one-vs-rest metrics need two classes in ``y``.
 
     Examples
     --------
@@ -50,10 +60,22 @@ def measure(name: str, y: npt.ArrayLike, probability: npt.ArrayLike) -> float | 
     0.5
     """
     if name not in METRICS:
-        raise InputError(f"there is no metric {name!r}; there are {', '.join(METRICS)}")
+        raise InputError(f"unknown metric {name!r}; choose one of {', '.join(METRICS)}")
     return METRICS[name](np.asarray(y), np.asarray(probability))
 
 
 def measure_all(y: npt.ArrayLike, probability: npt.ArrayLike) -> dict[str, Any]:
-    """Return every metric by its name."""
+    """Return every metric of `METRICS` by its name.
+
+    Parameters
+    ----------
+    y : int array, shape (n,)
+        True classes.
+    probability : float array, shape (n, C)
+        Predicted probability of each class.
+
+    Returns
+    -------
+    dict of str to float or None
+    """
     return {name: measure(name, y, probability) for name in METRICS}
