@@ -188,6 +188,16 @@ def test_the_heterophily_is_measured_once_per_graph(graph, monkeypatch):
 # ------------------------------------------------------------------------------------------------ metrics
 
 
+def test_metrics_by_hand():
+    y = np.array([0, 0, 1, 1])
+    probability = torch.tensor([[0.0, 1.0], [0.0, 3.0], [0.0, 2.0], [0.0, 4.0]]).softmax(1).numpy()
+    assert measure("roc_auc", y, probability) == 0.75  # one of four pairs is the wrong way round
+    assert measure("accuracy", y, probability) == 0.5
+    assert measure("roc_auc", y[:2], probability[:2]) is None
+    with pytest.raises(InputError, match="metric 'f1'"):
+        measure("f1", y, probability)
+
+
 def test_the_metric_of_an_unbalanced_data_set(graph):
     """Minesweeper is scored by ROC-AUC; accuracy is on record as well."""
     made = run("mlp", graph, dataset="Minesweeper")
