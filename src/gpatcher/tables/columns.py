@@ -7,6 +7,7 @@ with ``encode``.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
@@ -63,15 +64,15 @@ def _warn_clipped(warn: Warn, scaled: FloatArray, values: npt.NDArray[Any], unit
 
 
 @dataclass(frozen=True)
-class Column:
+class Column(ABC):
     """A column with its features."""
 
     kind: ClassVar[str]
     column: str  # its name
 
+    @abstractmethod
     def names(self) -> list[str]:
         """Return the names of the features."""
-        raise NotImplementedError
 
     @property
     def width(self) -> int:
