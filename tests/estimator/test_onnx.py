@@ -2,13 +2,13 @@
 
 import json
 import sys
-from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 from gpatcher.errors import InputError
 from gpatcher.estimator.onnx import TOLERANCE, export_onnx, serving_inputs
+from gpatcher.model.inputs import FeatureConfig
 from gpatcher.patches import make_extractor
 
 
@@ -16,9 +16,9 @@ def served(path, inputs):
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    names = [i.name for i in session.get_inputs()]
-    assert names == ["x", "score", "mask"]
-    return session, session.run(["logits", "probability"], dict(zip(names, map(np.asarray, inputs), strict=True)))
+    assert [i.name for i in session.get_inputs()] == list(inputs)
+    arrays = {name: np.asarray(value) for name, value in inputs.items()}
+    return session, session.run(["logits", "probability"], arrays)
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,14 @@ def served(path, inputs):
         {"model": {"readout": ("ego", "mean")}, "features": {"adjacency_features": True, "normalise": "l2"}},
         {"name": [{"name": "ppr", "size": 5}, {"name": "heterophily-aware", "size": 3, "K": 4}]},
         {"name": [{"name": "ppr", "size": 3}, {"name": "heat", "size": 5}], "model": {"mean_ego": True}},
+        {"model": {"readout": ("ego", "mean", "labels")}},
+        {"model": {"rounds": 3, "norm": "batch"}},
+        {
+            "name": [{"name": "hop", "size": 4}, {"name": "ppr", "size": 5}],
+            "model": {"rounds": 2, "readout": ("ego", "mean", "labels")},
+        },
     ],
-    ids=["ppr", "learned", "sparse", "two sources", "two fixed sources"],
+    ids=["ppr", "learned", "sparse", "two sources", "two fixed sources", "labels", "rounds", "rounds and labels"],
 )
 def test_the_outputs_agree(graph, tmp_path, quick, options):
     model = quick(**options, train={"epochs": 6}).fit(graph)
@@ -40,13 +46,17 @@ def test_the_outputs_agree(graph, tmp_path, quick, options):
     nodes = np.arange(80)
     inputs = serving_inputs(model, nodes)
     positions = sum(extractor.size for extractor in model.extractors_)
-    assert [tuple(part.shape) for part in inputs] == [(80, positions, model.features_.shape[1])] + [(80, positions)] * 2
+    shapes = {name: tuple(part.shape) for name, part in inputs.items()}
+    width = model.features_.shape[1]
+    assert shapes["x"] == ((80, positions, width) if model.model.rounds == 1 else (80, width))
+    assert shapes["score"] == shapes["mask"] == (80, positions)
+    assert ("labels" in shapes) == ("labels" in model.model.readout)
     session, (logits, probability) = served(path, inputs)
     np.testing.assert_allclose(logits, model.decision_function(), atol=TOLERANCE)
     np.testing.assert_allclose(probability, model.predict_proba(), atol=TOLERANCE)
     about = {key: json.loads(value) for key, value in session.get_modelmeta().custom_metadata_map.items()}
     assert about["gpatcher.classes"] == model.classes_.tolist()
-    assert about["gpatcher.features"] == asdict(model.features)
+    assert FeatureConfig(**about["gpatcher.features"]) == model.features
     sources = about["gpatcher.patches"]
     extractors = tuple(make_extractor(source.pop("name"), source) for source in sources)
     assert extractors == model.extractors_  # what is needed to make the patches of other nodes
@@ -57,10 +67,10 @@ def test_the_outputs_agree(graph, tmp_path, quick, options):
 def test_features_at_empty_positions_do_not_matter(graph, tmp_path, quick):
     model = quick(patches={"size": 5, "eps": 0.05}).fit(graph)
     export_onnx(model, tmp_path / "m.onnx")
-    x, score, mask = serving_inputs(model, np.arange(80))
-    assert (mask == 0).any()
-    x = x + 7.0 * (1 - mask[..., None])
-    _, (logits, _) = served(tmp_path / "m.onnx", (x, score, mask))
+    inputs = serving_inputs(model, np.arange(80))
+    assert (inputs["mask"] == 0).any()
+    inputs["x"] += 7.0 * (1 - inputs["mask"][..., None])
+    _, (logits, _) = served(tmp_path / "m.onnx", inputs)
     np.testing.assert_allclose(logits, model.decision_function(), atol=TOLERANCE)
 
 

@@ -66,9 +66,9 @@ def as_printed(model, x, nodes):
     weight = torch.where(total > 0, weight / torch.where(total > 0, total, 1.0), 0.0)
     parts["mean"] = (rows * weight[..., None]).sum(1)
     if "mixer" in model.config.readout:
-        [mixer] = model.mixers
+        [mixer] = model.rounds[-1].mixers
         scale = score * mask.sum(1, keepdim=True) / score.abs().sum(1, keepdim=True)
-        z = model.rows(rows) * scale[..., None]
+        z = model.rounds[-1].rows(rows) * scale[..., None]
         z = torch.where(mask[..., None], z, 0.0)
         z = mixer.blocks(z)
         mean = torch.stack([row[:k].mean(0) for row, k in zip(z, mask.sum(1).tolist(), strict=True)])

@@ -14,10 +14,9 @@ from gpatcher.model.inputs import (
     FeatureConfig,
     FeatureTable,
     node_features,
-    pagerank,
     unseen_features,
-    with_structure_features,
 )
+from gpatcher.model.structure import pagerank, with_structure_features
 
 
 @pytest.fixture(autouse=True)

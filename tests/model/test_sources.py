@@ -76,8 +76,8 @@ def gathered_first(model, x, nodes):
             if "mixer" in model.config.readout:
                 rows = torch.zeros(len(index), model.config.mixer_hidden)
                 scale = score[mask] * mask.sum() / score[mask].abs().sum().clamp_min(1e-9)
-                rows[mask] = model.rows(h) * scale[:, None]
-                mixer = model.mixers[number]
+                rows[mask] = model.rounds[-1].rows(h) * scale[:, None]
+                mixer = model.rounds[-1].mixers[number]
                 parts["mixer"].append(mixer.norm(mixer.blocks(rows[None])[0][mask].mean(0)))
         readouts.append(torch.cat([gates[name] * part for name in model.config.readout for part in parts[name]]))
     return model.classifier(torch.stack(readouts))
@@ -103,7 +103,7 @@ def test_shapes(graph, extractors):
     count = len(extractors)
     assert [source.size for source in model.sources] == [extractor.size for extractor in extractors]
     assert model.classifier.in_features == 8 + count * 8 + count * 5
-    assert len(model.mixers) == count
+    assert len(model.rounds[-1].mixers) == count
     batch = model.fetch(FeatureTable(graph.x), torch.tensor([3, 3, N - 1]))
     assert len(batch.views) == count
     for view, extractor in zip(batch.views, extractors, strict=True):

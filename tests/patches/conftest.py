@@ -28,7 +28,7 @@ def graphs():
 @pytest.fixture(scope="session")
 def dense():
     """Dense matrices written out from the edges alone, and a check of patches against them."""
-    return SimpleNamespace(normalised=_normalised, scores=_scores, check=_check, K=K, c=C)
+    return SimpleNamespace(normalised=_normalised, walk=_walk, scores=_scores, check=_check, K=K, c=C)
 
 
 # ------------------------------------------------------------------------------------------------ graphs
@@ -99,6 +99,8 @@ def _scores(name, graph, self_loops=False):
     identity = np.eye(len(A))
     if name in ("ppr", "heterophily-aware"):
         return (1 - C) * np.linalg.inv(identity - C * A)
+    if name == "hop":
+        return A
     if name == "shared":
         return sum(np.linalg.matrix_power(A, k) for k in range(1, K + 1)) / K
     values, U = np.linalg.eigh(A)
@@ -112,6 +114,16 @@ def _scores(name, graph, self_loops=False):
     elif name == "bandpass":
         g = (values >= 0).astype(float)
     return (U * g) @ U.T
+
+
+def _walk(graph, direction, self_loops=False):
+    """The random walk P along the edges or against them, zero rows where it ends, from the edges alone."""
+    A = np.zeros((graph.n, graph.n))
+    rows = np.repeat(np.arange(graph.n), np.diff(graph.indptr))
+    A[rows, graph.indices] = 1.0 if graph.weights is None else graph.weights
+    A = A if direction == "out" else A.T
+    A = A * (1 - np.eye(len(A))) + self_loops * np.eye(len(A))
+    return A / np.maximum(A.sum(1, keepdims=True), 1e-300)
 
 
 def _check(patches, R, atol, reached=1e-6):

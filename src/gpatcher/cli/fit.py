@@ -229,7 +229,7 @@ def _load(
     source |= ways | {"on_rare_class": on_rare_class}
     tables = load_source_tables(source, seed)
     if tables.graph.x is None and not settings["features"]["adjacency_features"]:
-        from gpatcher.model.inputs import with_structure_features
+        from gpatcher.model.structure import with_structure_features
 
         tables = replace(tables, graph=with_structure_features(tables.graph))
     for line in _describe_tables(tables):

@@ -242,7 +242,7 @@ class GPatcherClassifier(ClassifierMixin, NestedParameters):  # type: ignore[mis
     ) -> _Fitted:
         torch.manual_seed(self.seed)
         graph = prepared.graph
-        model = prepared.build(graph.num_classes, self.model)
+        model = prepared.build(graph.num_classes, self.model, self.split_.train)
         batch_size = self.train.batch_size
         if batch_size is None:
             batch_size = choose_batch_size(model, prepared, self.memory)
@@ -396,19 +396,23 @@ class GPatcherClassifier(ClassifierMixin, NestedParameters):  # type: ignore[mis
 
     def _logits(self, ids: IntArray) -> FloatArray:
         batch = self.train.batch_size or choose_batch_size(self.model_, self._prepared, self.memory) or DEFAULT_BATCH
+        batch = batch if self.model.rounds == 1 else len(ids)  # all nodes pass through the rounds at every call
         return predict_logits(self.model_, self._prepared.x, ids, batch).numpy()
 
     def _unseen_logits(self, unseen: UnseenNodes) -> FloatArray:
         self._check_edges(unseen.graph)
-        prepared = prepare_unseen(unseen, self.extractors_, self.features, device=self.device, memory=self.memory)
-        model = prepared.build(len(self.classes_), self.model)
+        rounds = self.model.rounds > 1
+        prepared, nodes = prepare_unseen(
+            unseen, self.extractors_, self.features, whole=rounds, device=self.device, memory=self.memory
+        )
+        model = prepared.build(len(self.classes_), self.model, self.split_.train, nodes)
         # all but the selection of members, which is made for the unseen nodes
         state = {name: value for name, value in self._weights() if not name.endswith(".members")}
         _load_weights(model, state, strict=False)
         model.reselect()
-        return predict_logits(
-            model, prepared.x, np.arange(unseen.count), self.train.batch_size or DEFAULT_BATCH
-        ).numpy()
+        ids = unseen.nodes if rounds else np.arange(unseen.count)
+        batch = len(ids) if rounds else self.train.batch_size or DEFAULT_BATCH
+        return predict_logits(model, prepared.x, ids, batch).numpy()
 
     # ---- the graph
 
@@ -426,7 +430,7 @@ class GPatcherClassifier(ClassifierMixin, NestedParameters):  # type: ignore[mis
             prepared = prepare_table(graph, table, self.extractors_, self.features, self.device)
         else:
             prepared = prepare(graph, self.extractors_, self.features, device=self.device, memory=self.memory)
-        model = prepared.build(len(self.classes_), self.model)
+        model = prepared.build(len(self.classes_), self.model, self.split_.train)
         _load_weights(model, dict(self._weights()))
         self.model_, self._prepared = model, prepared
         return graph

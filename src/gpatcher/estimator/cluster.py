@@ -12,7 +12,7 @@ import torch
 from gpatcher.arrays import IntArray
 from gpatcher.errors import InputError
 from gpatcher.estimator.memory import peak_rss_mb
-from gpatcher.estimator.prepare import Prepared
+from gpatcher.estimator.prepare import Prepared, training_labels
 from gpatcher.graph.split import Split
 from gpatcher.model.gpatcher import GPatcher, ModelConfig
 from gpatcher.model.inputs import FeatureTable
@@ -89,7 +89,8 @@ def train_worker(
     group = ProcessGroup(together=True)
     torch.manual_seed(job["seed"])
     source = PatchTable.open(job["table"]).source()
-    model = GPatcher(source, x.shape[1], job["classes"], job["model"]).to(job["device"])
+    labels = training_labels(y, parts[0]) if "labels" in job["model"].readout else None
+    model = GPatcher(source, x.shape[1], job["classes"], job["model"], labels).to(job["device"])
     train(
         model,
         x,

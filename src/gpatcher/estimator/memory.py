@@ -51,17 +51,12 @@ def held_bytes(prepared: Prepared) -> int:
 
 
 def choose_batch_size(model: GPatcher, prepared: Prepared, memory: int | None) -> int | None:
-    """Return the nodes per step where none are given: what the memory allows, None for all at once.
+    """Return the nodes per step where none are given: what the memory in bytes allows, None for all at once.
 
-    Parameters
-    ----------
-    model : GPatcher
-    prepared : Prepared
-    memory : int, optional
-        Bytes that the run may take. It bounds batches only where patches are fixed; a learned filter holds the products
-        of all pairs in any case.
+    It bounds batches only where patches are fixed and there is one round: a learned filter holds the products of all
+    pairs in any case, and several rounds run over all nodes at every step.
     """
-    if not model.reads_ahead:
+    if not model.reads_ahead or model.config.rounds > 1:
         return None
     if memory is None:
         return DEFAULT_BATCH if prepared.from_disk else None

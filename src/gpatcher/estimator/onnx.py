@@ -27,47 +27,49 @@ _ELEMENTS = 1 << 24
 
 
 class ServedPatches(nn.Module):
-    """A trained model as a function of the members of patches alone.
-
-    Parameters
-    ----------
-    model : GPatcher
-        The trained model.
-    temperature : float
-        Of the probabilities.
-    """
+    """A trained model of one round as a function of the members of patches alone."""
 
     def __init__(self, model: GPatcher, temperature: float) -> None:
         super().__init__()
         self.model, self.temperature = model, temperature
         self.sizes = [source.size for source in model.sources]
 
-    def forward(self, x: Tensor, score: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits and calibrated probabilities, shape (b, C).
-
-        Parameters
-        ----------
-        x : Tensor, shape (b, p, d)
-            Features of the members, the patches of several sources side by side.
-        score : Tensor, shape (b, p)
-        mask : Tensor, shape (b, p)
-            1 where a position has a member, else 0.
-        """
+    def forward(self, x: Tensor, score: Tensor, mask: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return logits and calibrated probabilities, shape (b, C), from the arguments that `export_onnx` lists."""
         b, p, d = x.shape
-        h = torch.relu(x.reshape(b * p, d) @ self.model.weight + self.model.bias)
         rows = torch.arange(b * p, device=x.device).reshape(b, p)
-        logits = self.model.classify(h, split_views(rows, score, mask, self.sizes))
+        views = split_views(rows, score, mask, self.sizes)
+        known = None if labels is None else labels.reshape(b * p, -1)
+        logits = self.model.classify(self._encode(x.reshape(b * p, d)), views, known)
+        return logits, (logits / self.temperature).softmax(1)
+
+    def _encode(self, x: Tensor) -> Tensor:
+        return torch.relu(x @ self.model.weight + self.model.bias)
+
+
+class ServedGraph(ServedPatches):
+    """A trained model of several rounds as a function of a whole graph with its patches."""
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, index: Tensor, score: Tensor, mask: Tensor, labels: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return logits and calibrated probabilities of all nodes, shape (n, C)."""
+        views = split_views(index, score, mask, self.sizes)
+        h = self.model.propagate(self._encode(x), [views])
+        logits = self.model.classify(h, views, labels)
         return logits, (logits / self.temperature).softmax(1)
 
 
 def export_onnx(classifier: GPatcherClassifier, path: str | Path) -> float:
     """Write the trained encoder, mixer and classifier as ONNX; return the largest difference of an output.
 
-    The file takes the patches of any number of nodes: ``x`` (b, p, d), the members' features as `node_features` makes
-    them, ``score`` (b, p) and ``mask`` (b, p), 1 where a position has a member. It gives ``logits`` and calibrated
-    ``probability`` (b, C). Patches are made outside, by `extract_patches` or from a patch table; those of several
-    sources lie side by side. The metadata hold the classes and how features and patches are made. Before it is written
-    the model is run with onnxruntime on nodes of the graph; a difference above 1e-4 is an error.
+    With one round the file takes the patches of any number of nodes: ``x`` (b, p, d), the members' features as
+    `node_features` makes them, ``score`` (b, p) and ``mask`` (b, p), 1 where a position has a member. With several
+    rounds it takes a whole graph: ``x`` (n, d), ``index`` (n, p), ``score`` and ``mask`` (n, p). Where the model reads
+    labels, ``labels`` follows, one-hot and 0 where unknown: (b, p, C) or (n, C). It gives ``logits`` and calibrated
+    ``probability``, (b, C) or (n, C). Patches are made outside, by `extract_patches` or from a patch table; those of
+    several sources lie side by side. The metadata hold the classes and how features and patches are made. Before it is
+    written the model is run with onnxruntime; a difference above 1e-4 is an error.
 
     Parameters
     ----------
@@ -86,15 +88,15 @@ def export_onnx(classifier: GPatcherClassifier, path: str | Path) -> float:
     if not path.absolute().parent.is_dir():
         raise InputError(f"{path.parent} is not a folder; create it first or choose another folder for {path.name}")
     inputs = _examples(classifier)
-    served = ServedPatches(classifier.model_, classifier.calibration_.temperature).eval()
+    served = _served(classifier)
     batch = torch.export.Dim("nodes")
     with _quiet():
         program = torch.onnx.export(
             served,
-            inputs,
-            input_names=["x", "score", "mask"],
+            tuple(inputs.values()),
+            input_names=list(inputs),
             output_names=["logits", "probability"],
-            dynamic_shapes=({0: batch}, {0: batch}, {0: batch}),
+            dynamic_shapes=({0: batch},) * len(inputs),
             dynamo=True,
             verbose=False,
         )
@@ -110,11 +112,13 @@ def export_onnx(classifier: GPatcherClassifier, path: str | Path) -> float:
     onnx.helper.set_model_props(model, {f"gpatcher.{name}": json.dumps(value) for name, value in about.items()})
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     largest = 0.0
-    for count in (len(inputs[0]), 1):  # another number of nodes than the export saw, too
-        part = tuple(t[:count] for t in inputs)
+    for count in (len(inputs["x"]), 1):  # another number of nodes than the export saw, too
+        part = {name: value[:count] for name, value in inputs.items()}
+        if "index" in part:
+            part["index"] = part["index"].clamp_max(count - 1)
         with torch.no_grad():
-            ours = served(*part)
-        theirs = session.run(None, {n: t.numpy() for n, t in zip(("x", "score", "mask"), part, strict=True)})
+            ours = served(*part.values())
+        theirs = session.run(None, {name: value.numpy() for name, value in part.items()})
         for a, b in zip(ours, theirs, strict=True):
             largest = max(largest, float(np.abs(a.numpy() - b).max()))
     if not largest <= TOLERANCE:
@@ -123,18 +127,33 @@ def export_onnx(classifier: GPatcherClassifier, path: str | Path) -> float:
     return largest
 
 
-def serving_inputs(classifier: GPatcherClassifier, nodes: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Return x, score and mask of these nodes of the graph, as the exported model takes them."""
-    x = classifier.features_
+def _served(classifier: GPatcherClassifier) -> ServedPatches:
+    served = ServedPatches if classifier.model.rounds == 1 else ServedGraph
+    return served(classifier.model_, classifier.calibration_.temperature).eval()
+
+
+def serving_inputs(classifier: GPatcherClassifier, nodes: Any) -> dict[str, Tensor]:
+    """Return the arguments of the exported model for these nodes; for several rounds, members among these alone."""
+    x, model = classifier.features_, classifier.model_
     with torch.no_grad():
-        patches = [source(torch.as_tensor(np.array(nodes))) for source in classifier.model_.sources]
+        ids = torch.as_tensor(np.array(nodes))
+        patches = [source(ids) for source in model.sources]
     index, score = (torch.cat(parts, 1) for parts in zip(*patches, strict=True))
-    rows = x.rows(index.clamp_min(0).flatten()).reshape(*index.shape, -1)
     mask = (index >= 0).to(score.dtype)
-    return rows * mask[..., None], score, mask
+    index = index.clamp_min(0)
+    labels = model.known_labels()
+    if classifier.model.rounds > 1:
+        order = torch.full((x.shape[0],), -1).index_copy(0, ids, torch.arange(len(ids)))
+        inside = order[index]
+        mask = mask * (inside >= 0)
+        inputs = {"x": x.rows(ids), "index": inside.clamp_min(0), "score": score * mask, "mask": mask}
+        return inputs if labels is None else {**inputs, "labels": labels[ids]}
+    rows = x.rows(index.flatten()).reshape(*index.shape, -1)
+    inputs = {"x": rows * mask[..., None], "score": score, "mask": mask}
+    return inputs if labels is None else {**inputs, "labels": labels[index] * mask[..., None]}
 
 
-def _examples(classifier: GPatcherClassifier) -> tuple[Tensor, Tensor, Tensor]:
+def _examples(classifier: GPatcherClassifier) -> dict[str, Tensor]:
     n, width = classifier.features_.shape
     positions = sum(extractor.size for extractor in classifier.extractors_)
     count = max(2, _ELEMENTS // (positions * width))

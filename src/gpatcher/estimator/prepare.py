@@ -10,7 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
+from gpatcher.arrays import IntArray
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
@@ -64,11 +67,28 @@ class Prepared:
         wanted = (extractors, features, torch.device(device))
         return same and wanted == (self.extractors, self.features, self.x.device)
 
-    def build(self, classes: int, config: ModelConfig) -> GPatcher:
-        """Return the model before training."""
+    def build(
+        self, classes: int, config: ModelConfig, train: IntArray | None = None, nodes: IntArray | None = None
+    ) -> GPatcher:
+        """Return the model before training, with the labels of the training nodes where it reads them.
+
+        ``nodes`` are the nodes that the rows of ``x`` stand for, by default all of the graph.
+        """
+        labels = None
+        if "labels" in config.readout and train is not None:
+            labels = training_labels(self.graph.labels(), train)
+            if nodes is not None:
+                labels = F.pad(labels, (0, int(nodes[-1]) + 1), value=-1)[torch.from_numpy(nodes)]
         pairs = zip(self.extractors, self.data, strict=True)
         sources = [extractor.source(data) for extractor, data in pairs]
-        return GPatcher(sources, self.x.shape[1], classes, config).to(self.x.device)
+        return GPatcher(sources, self.x.shape[1], classes, config, labels).to(self.x.device)
+
+
+def training_labels(y: IntArray, train: IntArray) -> Tensor:
+    """Return the classes of the training nodes, -1 elsewhere; shape (n,)."""
+    labels = torch.full((len(y),), -1)
+    labels[train.copy()] = torch.as_tensor(np.array(y)[train]).long()
+    return labels
 
 
 def as_extractors(patches: Patching) -> tuple[Extractor, ...]:
@@ -144,15 +164,25 @@ def prepare_unseen(
     extractors: tuple[Extractor, ...],
     features: FeatureConfig,
     *,
+    whole: bool = False,
     device: str = "cpu",
     memory: int | None = None,
-) -> Prepared:
-    """Make what `prepare` gives for unseen nodes alone, over the nodes in their patches."""
-    data = [extractor.prepare_unseen(unseen, memory=memory) for extractor in extractors]
-    nodes = np.unique(np.concatenate([part.members() for part in data]))
+) -> tuple[Prepared, IntArray]:
+    """Make what `prepare` gives for unseen nodes, and return it with the nodes that its rows stand for.
+
+    Patches are those of the unseen nodes alone, over the nodes in them; or of the ``whole`` extended graph, which
+    several rounds need.
+    """
+    if whole:
+        extended = unseen.extended()
+        nodes = np.arange(extended.n)
+        data = tuple(extractor.prepare(extended, memory=memory) for extractor in extractors)
+    else:
+        parts = [extractor.prepare_unseen(unseen, memory=memory) for extractor in extractors]
+        nodes = np.unique(np.concatenate([part.members() for part in parts]))
+        data = tuple(part.relabel(nodes) for part in parts)
     x = unseen_features(unseen, nodes, features, check_device(device))
-    relabelled = tuple(part.relabel(nodes) for part in data)
-    return Prepared(unseen.graph, extractors, features, x, relabelled, 0.0)
+    return Prepared(unseen.graph, extractors, features, x, data, 0.0), nodes
 
 
 def check_device(device: str) -> torch.device:

@@ -28,6 +28,7 @@ def to_settings(patches: Patching, features: FeatureConfig, model: ModelConfig, 
     sources = [{"name": extractor.name, **extractor_parameters(extractor)} for extractor in as_extractors(patches)]
     parts = {"features": asdict(features), "model": asdict(model), "train": asdict(train)}
     parts["model"]["readout"] = list(model.readout)
+    parts["features"]["structure"] = list(features.structure)
     return {"patches": sources[0] if len(sources) == 1 else sources, **parts}
 
 
@@ -37,7 +38,7 @@ def to_parts(settings: Mapping[str, Any]) -> dict[str, Any]:
     Examples
     --------
     >>> to_parts({"patches": {"name": "ppr", "size": 8}, "train": {"lr": 0.01}})["patches"]
-    PPR(size=8, c=0.5, eps=1e-05, self_loops=False)
+    PPR(size=8, c=0.5, eps=1e-05, self_loops=False, direction='both')
     """
     if not isinstance(settings, Mapping):
         raise InputError(f"settings must be a dict of sections, got {settings!r}")

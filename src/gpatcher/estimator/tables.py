@@ -17,7 +17,7 @@ from gpatcher.errors import InputError, counted, some
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.storage import open_graph, save_graph
-from gpatcher.model.inputs import with_structure_features
+from gpatcher.model.structure import with_structure_features
 from gpatcher.patches.ppr import PPR
 from gpatcher.tables.encoder import TableEncoder
 from gpatcher.tables.load import Tables, load_tables

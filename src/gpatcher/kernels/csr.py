@@ -256,3 +256,26 @@ def scale_both_sides(indptr: Array, indices: Array, data: Array, scale: Array) -
     for v in range(indptr.size - 1):
         for e in range(indptr[v], indptr[v + 1]):
             data[e] *= scale[v] * scale[indices[e]]
+
+
+@jit
+def count_triangles(indptr: Array, indices: Array, out: Array) -> None:
+    """Count the triangles at each node of an undirected graph without self-loops; rows are sorted."""
+    for u in range(out.size):
+        for e in range(indptr[u], indptr[u + 1]):
+            v = indices[e]
+            if v < u:
+                continue
+            i, j = indptr[u], indptr[v]
+            while i < indptr[u + 1] and j < indptr[v + 1]:
+                if indices[i] == indices[j]:
+                    if indices[i] > v:
+                        out[u] += 1
+                        out[v] += 1
+                        out[indices[i]] += 1
+                    i += 1
+                    j += 1
+                elif indices[i] < indices[j]:
+                    i += 1
+                else:
+                    j += 1

@@ -89,7 +89,7 @@ def _push(
         residual[at] = now
         if now > threshold[code]:
             limit = eps * node_degree(indptr, weights, degree, added, np.int64(w))
-            if before <= limit < now:  # not in the queue yet
+            if before <= limit < now and limit > 0:  # not in the queue yet, and with neighbours to push to
                 queue[tail] = np.int32(w)
                 tail += 1
     return used, tail
@@ -158,6 +158,7 @@ def _rank(
     added: Overlay,
     inv_sqrt: Array,
     c: float,
+    symmetric: bool,
     keys: Array,
     received: Array,
     touched: Array,
@@ -170,22 +171,22 @@ def _rank(
     index[0] = v
     score[0] = (1.0 - c) * received[touched[0]]
     keys[touched[0]] = -1
-    scale = (1.0 - c) * np.sqrt(node_degree(indptr, weights, degree, added, v))
+    scale = 1.0 - c
+    if symmetric:
+        scale *= np.sqrt(node_degree(indptr, weights, degree, added, v))
     above = scale * (1.0 + 1e-6)  # a margin, so that rounding takes no score beyond its upper limit
     members, values = index[1:], score[1:]
     count = 0
     floor = 0.0
     for i in range(1, used):
         at = touched[i]
-        if above * received[at] * inv_sqrt[node_codes[i]] >= floor:
+        bound = inv_sqrt[node_codes[i]] if symmetric else 1.0
+        if above * received[at] * bound >= floor:
             u = keys[at]
-            count = insert_sorted(
-                np.float32(scale * received[at] / np.sqrt(node_degree(indptr, weights, degree, added, u))),
-                u,
-                values,
-                members,
-                count,
-            )
+            value = scale * received[at]
+            if symmetric:
+                value /= np.sqrt(node_degree(indptr, weights, degree, added, u))
+            count = insert_sorted(np.float32(value), u, values, members, count)
             if 0 < count == values.size:
                 floor = values[count - 1]
         keys[at] = -1
@@ -198,6 +199,7 @@ def push_ppr(
     weights: Array | None,
     degree: Array,
     codes: Array,
+    symmetric: bool,
     sources: Array,
     c: float,
     eps: float,
@@ -205,33 +207,19 @@ def push_ppr(
     score: Array,
     added: Overlay = None,
 ) -> None:
-    """Compute the patches of the sources by personalised PageRank on the symmetric Ã, by forward push.
+    """Compute the patches of the sources by personalised PageRank, by forward push.
 
     Starting from a residual of 1 at the source v, each push moves (1 - c) of a node's residual to its estimate and
     distributes the rest over its neighbours, until no residual exceeds eps · degree. The estimate plus (1 - c) times
-    the residual is a lower bound of the random walk's π_v, and r_v[u] = π_v[u] sqrt(d_v / d_u) is the score on Ã; the
-    top p are taken after this rescaling. Time and memory per source do not depend on n.
+    the residual is a lower bound of the random walk's π_v. On an undirected graph (``symmetric``) the score on Ã is
+    r_v[u] = π_v[u] sqrt(d_v / d_u), and the top p are taken after this rescaling; else π_v is the score, and a walk
+    ends at a node without out-edges. Time and memory per source do not depend on n.
 
     A node's estimate plus (1 - c) times its residual equals (1 - c) times all that the node ever received: what it
     pushed, which is stored with the queue, and its residual, which is stored in a hash table.
 
-    Parameters
-    ----------
-    indptr, indices, weights : array, array, array or None
-        Undirected adjacency in CSR form.
-    degree : float array, shape (n,)
-    codes : uint8 array, shape (n,)
-        Codes of `degree_codes`. For most nodes the code alone rules out a push and a rank in the top p, so that their
-        degree is never read.
-    sources : int array, shape (b,)
-    c : float
-        Damping factor, in (0, 1).
-    eps : float
-        Tolerance: the largest residual left at a node, per degree.
-    index, score : array, shape (b, p)
-        Patches, written, the source first; initialised with -1 and 0.
-    added : Overlay
-        Rows of unseen nodes.
+    ``codes`` are those of `degree_codes`: for most nodes the code alone rules out a push and a rank in the top p, so
+    that their degree is never read. ``index`` and ``score``, shape (b, p), arrive filled with -1 and 0.
     """
     threshold, inv_sqrt = np.empty(_CODES), np.empty(_CODES)  # bounds of eps · degree and of degree^-1/2, by code
     for code in range(_CODES):
@@ -289,6 +277,6 @@ def push_ppr(
         for i in range(state[1]):
             residual[_slot(keys, mask, queue[i])] += pushed[i]
         _rank(
-            v, indptr, weights, degree, added, inv_sqrt, c,
+            v, indptr, weights, degree, added, inv_sqrt, c, symmetric,
             keys, residual, touched, node_codes, state[0], index[s], score[s],
         )  # fmt: skip

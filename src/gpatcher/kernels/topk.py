@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from gpatcher.kernels.compile import Array, jit
 
 
@@ -86,3 +88,16 @@ def top_of_candidates(candidates: Array, score: Array, positions: Array) -> None
                 at -= 1
             if at < size:
                 positions[v, at] = j
+
+
+@jit
+def top_of_sparse_rows(indptr: Array, indices: Array, values: Array, nodes: Array, index: Array, score: Array) -> None:
+    """Write the patch of each node from its row in CSR form: the ego node, then its largest entries above 0."""
+    for r in range(nodes.size):
+        index[r, 0] = nodes[r]
+        count = 0
+        for e in range(indptr[r], indptr[r + 1]):
+            if indices[e] == nodes[r]:
+                score[r, 0] = values[e]
+            elif values[e] > 0:
+                count = insert_sorted(np.float32(values[e]), indices[e], score[r, 1:], index[r, 1:], count)

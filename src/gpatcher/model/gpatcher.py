@@ -7,11 +7,15 @@ sources side by side. Shapes: b nodes in a batch, p positions in a patch, h hidd
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
+import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from gpatcher.errors import InputError
 from gpatcher.model.inputs import FeatureTable
@@ -19,6 +23,8 @@ from gpatcher.model.mixer import PatchMixer
 from gpatcher.patches.base import PatchSource
 
 READOUTS = ("ego", "mean", "mixer")
+NORMS = {"none": nn.Identity, "layer": nn.LayerNorm, "batch": nn.BatchNorm1d}
+_CHUNK = 1 << 16  # nodes of a round at a time; in larger graphs what they read is computed again for the gradient
 
 
 @dataclass(frozen=True)
@@ -40,8 +46,12 @@ class ModelConfig:
     skip : bool
         Whether mixer blocks add their input back.
     readout : tuple of str
-        What reaches the classifier, some of `READOUTS`: the node itself, the score-weighted mean of its patch, the
-        mixed patch.
+        What a round reads, some of `READOUTS`: the node itself, the score-weighted mean of its patch, the mixed patch.
+        Beside these ``labels``, for the classifier: the score-weighted histogram of the training labels in the patch.
+    rounds : int
+        Rounds R of gather and mix. All but the last add what they read to the nodes; the classifier reads the last.
+    norm : {"layer", "batch", "none"}
+        Normalisation of the nodes before each round, where there are several.
     ego_gate, mixer_gate : float
         Fixed factors that scale these readouts, and so slow their learning.
     mean_ego : bool
@@ -57,6 +67,8 @@ class ModelConfig:
     input_dropout: float = 0.5
     skip: bool = False
     readout: tuple[str, ...] = READOUTS
+    rounds: int = 1
+    norm: str = "layer"
     ego_gate: float = 1.0
     mixer_gate: float = 1.0
     mean_ego: bool = False
@@ -64,13 +76,17 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "readout", tuple(self.readout))
-        unknown = [name for name in self.readout if name not in READOUTS]
-        if unknown or not self.readout:
-            raise InputError(f"readout must be some of {', '.join(READOUTS)}, got {', '.join(self.readout) or 'none'}")
+        if not set(self.readout) <= {*READOUTS, "labels"} or not set(self.readout) & set(READOUTS):
+            raise InputError(
+                f"readout must be some of {', '.join(READOUTS)}, and labels beside them, got "
+                f"{', '.join(self.readout) or 'none'}"
+            )
         for name in ("dropout", "input_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise InputError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
-        for name in ("hidden", "mixer_hidden", "layers"):
+        if self.norm not in NORMS:
+            raise InputError(f"norm must be one of {', '.join(NORMS)}, got {self.norm!r}")
+        for name in ("hidden", "mixer_hidden", "layers", "rounds"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name} must be at least 1, got {value}")
@@ -80,20 +96,25 @@ class ModelConfig:
 
 @dataclass(frozen=True, eq=False)
 class PatchView:
-    """The patches of a batch from one source.
+    """The patches of a batch from one source."""
 
-    Parameters
-    ----------
-    index : Tensor, shape (b, p)
-        Row of each member; any row where ``mask`` is 0.
-    score : Tensor, shape (b, p)
-    mask : Tensor, shape (b, p)
-        1 where a position has a member, else 0.
-    """
+    index: Tensor  # (b, p): row of each member; any row where mask is 0
+    score: Tensor  # (b, p)
+    mask: Tensor  # (b, p): 1 where a position has a member, else 0
+    means: FeatureTable | None = None  # (b, rows): weights of the mean as a sparse matrix, where they are constant
 
-    index: Tensor
-    score: Tensor
-    mask: Tensor
+    def weights(self, ego: bool) -> Tensor:
+        """Return the weights of the score-weighted mean, with or without the node itself; shape (b, p)."""
+        weight = self.score
+        if not ego:
+            weight = torch.cat([torch.zeros_like(weight[:, :1]), weight[:, 1:]], 1)
+        return weight / weight.abs().sum(1, keepdim=True).clamp_min(1e-9)
+
+    def mean(self, h: Tensor, ego: bool) -> Tensor:
+        """Return the score-weighted mean of each patch of rows of ``h``, shape (b, h)."""
+        if self.means is not None:
+            return self.means.linear(h)
+        return F.embedding_bag(self.index, h, mode="sum", per_sample_weights=self.weights(ego))
 
 
 def split_views(index: Tensor, score: Tensor, mask: Tensor, sizes: Sequence[int]) -> list[PatchView]:
@@ -104,30 +125,65 @@ def split_views(index: Tensor, score: Tensor, mask: Tensor, sizes: Sequence[int]
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """All that a step reads: patches from each source, and the features of the nodes in them.
+    """All that a step reads: patches from each source, and the features and labels of the nodes in them."""
 
-    Parameters
-    ----------
-    views : tuple of PatchView
-        One per source; ``index`` counts rows of ``x``.
-    x : FeatureTable
-        Features of the distinct nodes in the patches, or of all nodes.
-    """
+    views: tuple[PatchView, ...]  # one per source; index counts rows of x
+    x: FeatureTable  # features of the distinct nodes in the patches, or of all nodes
+    labels: Tensor | None = None  # (rows, C): training labels, one-hot, 0 where unknown or masked
 
-    views: tuple[PatchView, ...]
-    x: FeatureTable
+
+class Round(nn.Module):
+    """What a node reads in one round: itself, and from each source the mean of its patch and the mixed patch."""
+
+    def __init__(self, sizes: Sequence[int], config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.norm = NORMS[config.norm](config.hidden) if config.rounds > 1 else nn.Identity()
+        self.gates = {"ego": config.ego_gate, "mean": 1.0, "mixer": config.mixer_gate}
+        width = config.mixer_hidden or config.hidden
+        if "mixer" in config.readout:
+            narrow = nn.Linear(config.hidden, width) if width != config.hidden else nn.Identity()
+            self.rows = nn.Sequential(narrow, nn.LayerNorm(width))  # per node, before the gather
+            self.mixers = nn.ModuleList(
+                PatchMixer(size, width, config.layers, config.dropout, config.skip) for size in sizes
+            )
+        widths = {"ego": config.hidden, "mean": len(sizes) * config.hidden, "mixer": len(sizes) * width}
+        self.width = sum(widths[name] for name in config.readout if name in widths)
+
+    def forward(self, h: Tensor, views: Sequence[PatchView]) -> Tensor:
+        """Return the readouts side by side, shape (b, width), of patches whose members are rows of ``h``."""
+        parts = {"ego": h[views[0].index[:, 0]]}
+        if "mean" in self.config.readout:
+            parts["mean"] = torch.cat([view.mean(h, self.config.mean_ego) for view in views], 1)
+        if "mixer" in self.config.readout:
+            rows = self.rows(h)
+            mixed = [self._mix(rows, view, mixer) for view, mixer in zip(views, self.mixers, strict=True)]
+            parts["mixer"] = torch.cat(mixed, 1)
+        return torch.cat([self.gates[name] * parts[name] for name in self.config.readout if name in parts], 1)
+
+    def _mix(self, rows: Tensor, view: PatchView, mixer: nn.Module) -> Tensor:
+        """Return each patch mixed, its rows scaled by scores of mean size 1; shape (b, mixer_hidden)."""
+        score, mask = view.score, view.mask
+        scale = score * mask.sum(1, keepdim=True) / score.abs().sum(1, keepdim=True).clamp_min(1e-9)
+        mixed: Tensor = mixer(F.embedding(view.index, rows) * scale[..., None], mask)
+        return mixed
 
 
 class GPatcher(nn.Module):
     """The whole model.
 
     Each node is encoded once, x → h; the patches of the batch are gathered from that, so [n, p, d] never exists. Rows
-    are scaled by their scores, which is how the loss reaches a learned filter.
+    are scaled by their scores, which is how the loss reaches a learned filter. With R rounds, R - 1 of them run over
+    all nodes, h ← h + dropout(relu(W · round(norm(h)))), and the classifier reads the last; with one round this is
+    Algorithm 1.
 
     NOTE[DIFF] the classifier reads up to three things side by side: the node itself (``ego``), the score-weighted mean
     of its patch (``mean``) and the mixed patch (``mixer``), the last two once per source. The paper's plain reading is
     the mixer alone. Under heterophily a node is unlike its patch and must not drown in it; with few labels the mean
     generalises where the mixer overfits.
+
+    With the readout ``labels`` the classifier also reads the training labels of the other members. While training, the
+    labels of all nodes of a step are masked, so no node's label reaches its own prediction.
 
     Parameters
     ----------
@@ -136,6 +192,8 @@ class GPatcher(nn.Module):
     features, classes : int
         d and C.
     config : ModelConfig, optional
+    labels : int Tensor, shape (n,), optional
+        Classes of the training nodes, -1 elsewhere; needed where ``readout`` has labels.
     """
 
     def __init__(
@@ -144,98 +202,132 @@ class GPatcher(nn.Module):
         features: int,
         classes: int,
         config: ModelConfig | None = None,
+        labels: Tensor | None = None,
     ) -> None:
         super().__init__()
         config = config or ModelConfig()
-        self.config = config
+        self.config, self.classes = config, classes
         modules = nn.ModuleList([sources] if isinstance(sources, PatchSource) else sources)
         self.sources: Sequence[PatchSource] = modules  # type: ignore[assignment]
-        self.gates = {"ego": config.ego_gate, "mean": 1.0, "mixer": config.mixer_gate}
+        if self.reads_labels and labels is None:
+            raise InputError("the readout 'labels' needs the training labels: pass labels")
+        self.register_buffer("labels", labels, persistent=False)
         self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(features, config.hidden)))
         self.bias = nn.Parameter(torch.zeros(config.hidden))
-        width = config.mixer_hidden or config.hidden
-        if "mixer" in config.readout:
-            narrow = nn.Linear(config.hidden, width) if width != config.hidden else nn.Identity()
-            self.rows = nn.Sequential(narrow, nn.LayerNorm(width))  # per node, before the gather
-            self.mixers = nn.ModuleList(
-                PatchMixer(source.size, width, config.layers, config.dropout, config.skip) for source in self.sources
-            )
-        count = len(self.sources)
-        widths = {"ego": config.hidden, "mean": count * config.hidden, "mixer": count * width}
-        readout = sum(widths[name] for name in config.readout)
+        sizes = [source.size for source in self.sources]
+        self.rounds = nn.ModuleList(Round(sizes, config) for _ in range(config.rounds))
+        width = self.rounds[0].width
+        self.updates = nn.ModuleList(nn.Linear(width, config.hidden) for _ in range(config.rounds - 1))
+        readout = width + len(sizes) * classes * self.reads_labels
         if config.head_layers == 1:
             self.classifier: nn.Module = nn.Linear(readout, classes)
         else:
             head = (nn.Linear(readout, config.hidden), nn.ReLU(), nn.Dropout(config.dropout))
             self.classifier = nn.Sequential(*head, nn.Linear(config.hidden, classes))
+        self._chunks: list[tuple[PatchView, ...]] = []  # patches of all nodes, where they are constant
 
-    def fetch(self, x: FeatureTable, nodes: Tensor) -> Batch:
-        """Read what `forward` needs for these nodes; with fixed patches it can be read ahead of time."""
-        views = []
-        for source in self.sources:
-            index, score = source(nodes)
-            views.append(PatchView(index.clamp_min(0), score, (index >= 0).to(score.dtype)))
-        entries = torch.cat([view.index.flatten() for view in views])
-        if x.mapped or entries.numel() < x.shape[0]:  # a small batch: only the nodes in its patches
-            members, inverse = torch.unique(entries, return_inverse=True)
-            parts = torch.split(inverse, [view.index.numel() for view in views])
-            views = [
-                PatchView(part.view_as(view.index), view.score, view.mask)
-                for part, view in zip(parts, views, strict=True)
-            ]
-            x = x.take(members)
-        return Batch(tuple(views), x)
+    labels: Tensor | None
+
+    @property
+    def reads_labels(self) -> bool:
+        """Whether the classifier reads the training labels of members."""
+        return "labels" in self.config.readout
+
+    @property
+    def target_fraction(self) -> float:
+        """Largest fraction of the training nodes that a step may have as targets, their labels masked."""
+        return 0.5 if self.reads_labels else 1.0
 
     @property
     def reads_ahead(self) -> bool:
         """Whether a batch does not depend on the weights, so that it may be fetched before they change."""
         return not any(source.learned for source in self.sources)
 
+    def fetch(self, x: FeatureTable, nodes: Tensor) -> Batch:
+        """Read what `forward` needs for these nodes; with fixed patches it can be read ahead of time."""
+        views = self._views(nodes)
+        labels = self.known_labels(nodes if self.training else None)
+        entries = sum(view.index.numel() for view in views)
+        if self.config.rounds == 1 and (x.mapped or entries < x.shape[0]):  # only the nodes in the patches
+            members, inverse = torch.unique(torch.cat([view.index.flatten() for view in views]), return_inverse=True)
+            parts = torch.split(inverse, [view.index.numel() for view in views])
+            views = [replace(view, index=part.view_as(view.index)) for part, view in zip(parts, views, strict=True)]
+            return Batch(tuple(views), x.take(members), None if labels is None else labels[members])
+        return Batch(tuple(views), x, labels)
+
+    def _views(self, nodes: Tensor) -> list[PatchView]:
+        pairs = [source(nodes) for source in self.sources]
+        return [PatchView(index.clamp_min(0), score, (index >= 0).to(score.dtype)) for index, score in pairs]
+
+    def known_labels(self, masked: Tensor | None = None) -> Tensor | None:
+        """Return the training labels, one-hot; without those of the masked nodes, and scaled up for them."""
+        if not self.reads_labels or self.labels is None:
+            return None
+        y = self.labels
+        scale = 1.0
+        if masked is not None:
+            y = y.index_fill(0, masked, -1)
+            scale = float((self.labels >= 0).sum() / (y >= 0).sum().clamp_min(1))
+        return F.one_hot(y + 1, self.classes + 1)[:, 1:].to(self.weight.dtype) * scale
+
     def forward(self, x: FeatureTable, nodes: Tensor | Batch) -> Tensor:
         """Return the logits of these nodes, or of a batch fetched for them, shape (b, C)."""
         batch = nodes if isinstance(nodes, Batch) else self.fetch(x, nodes)
-        return self.classify(self.encode(batch.x), batch.views)
+        h = self.encode(batch.x)
+        if self.config.rounds > 1:
+            h = self.propagate(h)
+        return self.classify(h, batch.views, batch.labels)
 
     def encode(self, x: FeatureTable) -> Tensor:
         """Return the representation of each node, the first channel mixing; shape (n, h)."""
         z = x.linear(self.weight, self.config.input_dropout if self.training else 0.0) + self.bias
         return F.dropout(F.relu(z), self.config.dropout, self.training)
 
-    def classify(self, h: Tensor, views: Sequence[PatchView]) -> Tensor:
-        """Return the logits of patches whose members are rows of ``h``, shape (b, C).
+    def propagate(self, h: Tensor, chunks: Sequence[Sequence[PatchView]] | None = None) -> Tensor:
+        """Return all nodes after all rounds but the last, shape (n, h).
 
-        Parameters
-        ----------
-        h : Tensor, shape (rows, h)
-            Encoded nodes.
-        views : sequence of PatchView
-            One per source.
+        ``chunks`` are the patches of all rows of ``h`` in order, by default those of the sources.
         """
-        parts = {"ego": h[views[0].index[:, 0]]}
-        if "mean" in self.config.readout:
-            parts["mean"] = torch.cat([self._mean(h, view) for view in views], 1)
-        if "mixer" in self.config.readout:
-            rows = self.rows(h)
-            mixed = [self._mix(rows, view, mixer) for view, mixer in zip(views, self.mixers, strict=True)]
-            parts["mixer"] = torch.cat(mixed, 1)
-        readout = torch.cat([self.gates[name] * parts[name] for name in self.config.readout], 1)
+        chunks = self._all_views(len(h), h.device) if chunks is None else chunks
+        for round_, update in zip(self.rounds[:-1], self.updates, strict=True):
+            z = round_.norm(h)
+
+            def read(views: Sequence[PatchView], z: Tensor = z, round_: Any = round_, update: Any = update) -> Tensor:
+                return F.dropout(F.relu(update(round_(z, views))), self.config.dropout, self.training)
+
+            if len(chunks) > 1 and torch.is_grad_enabled():
+                added = [checkpoint(read, views, use_reentrant=False) for views in chunks]
+            else:
+                added = [read(views) for views in chunks]
+            h = h + torch.cat(added)
+        return h
+
+    def _all_views(self, n: int, device: torch.device) -> list[tuple[PatchView, ...]]:
+        """Return the patches of all nodes in chunks; those of fixed sources are made once."""
+        if self._chunks and self._chunks[0][0].index.device == device:
+            return self._chunks
+        chunks = []
+        for nodes in torch.split(torch.arange(n, device=device), _CHUNK):
+            views = self._views(nodes)
+            if "mean" in self.config.readout:
+                views = [
+                    view if source.learned else replace(view, means=_mean_table(view, n, self.config.mean_ego))
+                    for view, source in zip(views, self.sources, strict=True)
+                ]
+            chunks.append(tuple(views))
+        if self.reads_ahead:
+            self._chunks = chunks
+        return chunks
+
+    def classify(self, h: Tensor, views: Sequence[PatchView], labels: Tensor | None = None) -> Tensor:
+        """Return the logits of patches whose members are rows of ``h`` (and of ``labels``, one-hot), shape (b, C)."""
+        last = self.rounds[-1]
+        readout = last(last.norm(h), views)
+        if self.reads_labels:
+            assert labels is not None
+            readout = torch.cat([readout, *(view.mean(labels, ego=False) for view in views)], 1)
         logits: Tensor = self.classifier(F.dropout(readout, self.config.dropout, self.training))
         return logits
-
-    def _mean(self, h: Tensor, view: PatchView) -> Tensor:
-        """Return the score-weighted mean of each patch, shape (b, h)."""
-        weight = view.score
-        if not self.config.mean_ego:
-            weight = torch.cat([torch.zeros_like(weight[:, :1]), weight[:, 1:]], 1)
-        weight = weight / weight.abs().sum(1, keepdim=True).clamp_min(1e-9)
-        return F.embedding_bag(view.index, h, mode="sum", per_sample_weights=weight)
-
-    def _mix(self, rows: Tensor, view: PatchView, mixer: nn.Module) -> Tensor:
-        """Return each patch mixed, its rows scaled by scores of mean size 1; shape (b, mixer_hidden)."""
-        score, mask = view.score, view.mask
-        scale = score * mask.sum(1, keepdim=True) / score.abs().sum(1, keepdim=True).clamp_min(1e-9)
-        mixed: Tensor = mixer(F.embedding(view.index, rows) * scale[..., None], mask)
-        return mixed
 
     def step_bytes(self, batch: int, x: FeatureTable) -> int:
         """Return about how many bytes a training step on ``batch`` nodes takes, with the next batch read ahead.
@@ -269,3 +361,12 @@ class GPatcher(nn.Module):
         if filters:
             groups.append({"params": filters, "lr": lr * filter_lr, "weight_decay": 0.0})
         return groups
+
+
+def _mean_table(view: PatchView, n: int, ego: bool) -> FeatureTable:
+    """Return the weights of the mean of constant patches as a sparse matrix, shape (b, n)."""
+    weights, mask = view.weights(ego).numpy(force=True), view.mask.numpy(force=True) > 0
+    mask &= weights != 0
+    indptr = np.concatenate([[0], mask.sum(1).cumsum()])
+    matrix = sp.csr_array((weights[mask], view.index.numpy(force=True)[mask], indptr), shape=(len(mask), n))
+    return FeatureTable(matrix, view.index.device)

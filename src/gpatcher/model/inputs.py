@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -14,10 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpatcher.arrays import FloatArray, IntArray
+from gpatcher.arrays import IntArray
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes, stack_rows
+from gpatcher.model.structure import STRUCTURE, structure_columns, unseen_structure
 
 NORMALISATIONS = ("none", "l1", "l2", "standard")
 _csr: Any = torch.sparse_csr_tensor  # its stub knows one of its forms only
@@ -39,13 +40,22 @@ class FeatureConfig:
     log_l1_norm : bool
         Append log(1 + ‖x‖₁) of each row: how much a node has of everything, which normalisation removes and input
         dropout blurs.
+    structure : tuple of str
+        Append columns made of the edges, some of `STRUCTURE`: logarithms of the degrees (``degree``, out and in where
+        the graph is directed) and of PageRank (``pagerank``), the clustering coefficient (``clustering``), eight
+        singular vectors of Ã (``spectral``). PageRank and singular vectors are not defined for unseen nodes.
     """
 
     normalise: str = "none"
     adjacency_features: bool = False
     log_l1_norm: bool = False
+    structure: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "structure", tuple(self.structure))
+        unknown = [name for name in self.structure if name not in STRUCTURE]
+        if unknown:
+            raise InputError(f"structure must be some of {', '.join(STRUCTURE)}, got {', '.join(unknown)}")
         if self.normalise not in NORMALISATIONS:
             raise InputError(f"normalise must be one of {', '.join(NORMALISATIONS)}, got {self.normalise!r}")
 
@@ -193,27 +203,22 @@ class _Product(torch.autograd.Function):
 def node_features(
     graph: Graph, config: FeatureConfig | None = None, device: torch.device | str = "cpu"
 ) -> FeatureTable:
-    """Build the table of features of a graph.
-
-    Parameters
-    ----------
-    graph : Graph
-    config : FeatureConfig, optional
-    device : torch.device or str
-        Where products are made.
-    """
+    """Build the table of features of a graph; products are made on ``device``."""
     config = config or FeatureConfig()
     x = graph.x
-    if x is None and not config.adjacency_features:
+    if x is None and not config.adjacency_features and not config.structure:
         raise InputError(
             f"{graph.name} has no features; use its adjacency rows as features "
             "(adjacency_features=True, --adjacency-features)"
         )
     if isinstance(x, np.memmap) and not config.adjacency_features:
-        if config.log_l1_norm:
-            raise InputError("log_l1_norm would copy memory-mapped features; leave it out, or pass them in memory")
+        if config.log_l1_norm or config.structure:
+            name = "log_l1_norm" if config.log_l1_norm else "structure"
+            raise InputError(f"{name} would copy memory-mapped features; leave it out, or pass them in memory")
         return FeatureTable(x, device, config.normalise)
     parts = [] if x is None else [_own_columns(x, config)]
+    if config.structure:
+        parts.append(structure_columns(graph, config.structure))
     if config.adjacency_features:
         rows = graph.adjacency(np.float32)
         parts += [rows, sp.csr_array(rows.T)] if graph.is_directed else [rows]
@@ -223,24 +228,18 @@ def node_features(
 def unseen_features(
     unseen: UnseenNodes, nodes: IntArray, config: FeatureConfig, device: torch.device | str = "cpu"
 ) -> FeatureTable:
-    """Build the table of features of some nodes of an extended graph, as a model trained on the graph reads them.
+    """Build the table of features of some nodes of an extended graph, ascending, as a model trained on it reads them.
 
     With ``adjacency_features``, rows reach as far as the columns at training: edges to unseen nodes have no column.
-
-    Parameters
-    ----------
-    unseen : UnseenNodes
-    nodes : int array
-        Nodes of the extended graph, ascending.
-    config : FeatureConfig
-    device : torch.device or str
     """
     graph, n = unseen.graph, unseen.graph.n
     old, new = nodes[nodes < n], nodes[nodes >= n] - n
     x: Any = graph.x
     parts = [] if x is None else [_own_columns(stack_rows(x[old], unseen.x[new]), config)]  # type: ignore[index]
+    if config.structure:
+        parts.append(unseen_structure(unseen, nodes, config.structure))
     if not config.adjacency_features:
-        return FeatureTable(parts[0], device)
+        return FeatureTable(_hstack(parts), device)
     matrices = graph.adjacency(np.float32), unseen.edges.adjacency(np.float32)
     # from positions in the small graph to the columns at training
     count = int((unseen.rows < n).sum())
@@ -289,48 +288,3 @@ def _normalised(x: Any, how: str, dense: bool = False) -> Any:
     norm = norm if how == "l1" else np.sqrt(norm)
     scale = np.divide(1.0, norm, out=np.zeros_like(norm), where=norm > 0)
     return sp.csr_array(sp.diags_array(scale) @ x) if sp.issparse(x) else x * scale[:, None]
-
-
-# ------------------------------------------------------------------------------------------------ structure
-
-
-def with_structure_features(graph: Graph, coordinates: int = 8) -> Graph:
-    """Return the graph with features made of its edges alone, for graphs without any.
-
-    Per node: the logarithms of degree and PageRank, standardised, and coordinates from the leading singular vectors of
-    Ã, times √n. These are eigenvectors with λ near 1 (which part of the graph) and near -1 (which side of a bipartite
-    one).
-
-    Parameters
-    ----------
-    graph : Graph
-    coordinates : int
-        Number of singular vectors.
-
-    Examples
-    --------
-    >>> with_structure_features(Graph.from_edge_index([[0, 1, 1, 2], [1, 0, 2, 1]]), coordinates=1).x.shape
-    (3, 3)
-    """
-    from sklearn.utils.extmath import randomized_svd
-
-    logs = np.stack([np.log1p(graph.degrees()), np.log(graph.n * pagerank(graph))], axis=1)
-    deviation = logs.std(axis=0)
-    logs = (logs - logs.mean(axis=0)) / np.where(deviation > 1e-9, deviation, 1.0)
-    count = min(coordinates, graph.n)
-    vectors = randomized_svd(sp.csr_matrix(graph.normalised()), count, n_iter=8, random_state=0)[0]
-    return replace(graph, x=np.hstack([logs, vectors * np.sqrt(graph.n)]).astype(np.float32))
-
-
-def pagerank(graph: Graph, damping: float = 0.85, steps: int = 64) -> FloatArray:
-    """Return the PageRank of each node of the graph as stored, r = (1 - d) / n + d Pᵀ r; shape (n,), sum 1."""
-    adjacency = graph.adjacency()
-    degree = np.asarray(adjacency.sum(axis=1))
-    inverse = np.divide(1.0, degree, out=np.zeros(graph.n), where=degree > 0)
-    transposed = sp.csr_array(adjacency.T)
-    rank = np.full(graph.n, 1 / graph.n)
-    for _ in range(steps):
-        # nodes without out-edges spread their rank over all
-        dangling = rank[degree == 0].sum()
-        rank = (1 - damping + damping * dangling) / graph.n + damping * (transposed @ (rank * inverse))
-    return rank

@@ -2,6 +2,7 @@
 
 from gpatcher.patches.base import Extractor, Patches
 from gpatcher.patches.extract import EXTRACTORS, AutoExtractor, extract_patches, make_extractor
+from gpatcher.patches.hop import Hop
 from gpatcher.patches.polynomial import PolynomialFilter
 from gpatcher.patches.ppr import PPR
 from gpatcher.patches.spectral import AdaptiveFilter, BandpassFilter, HeatKernel, SharedFilter
@@ -14,6 +15,7 @@ __all__ = [
     "BandpassFilter",
     "Extractor",
     "HeatKernel",
+    "Hop",
     "Patches",
     "PolynomialFilter",
     "SharedFilter",

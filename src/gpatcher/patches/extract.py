@@ -14,6 +14,7 @@ from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.patches.base import Extractor, Patches, Progress
+from gpatcher.patches.hop import Hop
 from gpatcher.patches.polynomial import PolynomialFilter
 from gpatcher.patches.ppr import PPR
 from gpatcher.patches.spectral import (
@@ -71,10 +72,8 @@ class AutoExtractor(Extractor):
         raise InputError("auto has no response before it is fitted")
 
 
-EXTRACTORS: dict[str, type[Extractor]] = {
-    extractor.name: extractor
-    for extractor in (AdaptiveFilter, PolynomialFilter, SharedFilter, HeatKernel, BandpassFilter, PPR, AutoExtractor)
-}
+_ALL = (AdaptiveFilter, PolynomialFilter, SharedFilter, HeatKernel, BandpassFilter, PPR, Hop, AutoExtractor)
+EXTRACTORS: dict[str, type[Extractor]] = {extractor.name: extractor for extractor in _ALL}
 
 
 def extractor_parameters(extractor: Extractor) -> dict[str, Any]:

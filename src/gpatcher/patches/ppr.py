@@ -20,6 +20,7 @@ from gpatcher.kernels.csr import sum_rows
 from gpatcher.kernels.overlay import Overlay
 from gpatcher.kernels.ppr_push import degree_codes, push_ppr
 from gpatcher.patches.base import Extractor, Patches, Progress
+from gpatcher.patches.direction import check_direction, directed_adjacency
 from gpatcher.scale.executors import LocalEngine
 from gpatcher.spectral.filters import ppr_response
 
@@ -30,12 +31,13 @@ _TIE = 1e-6  # scores that differ by a smaller fraction are equal in single prec
 
 @dataclass(frozen=True)
 class PPR(Extractor):
-    r"""Personalised PageRank on the symmetric normalised adjacency.
+    r"""Personalised PageRank, on the symmetric normalised adjacency or along directed edges.
 
-    .. math:: r_v = (1 - c)(I - c\tilde A)^{-1} e_v
+    .. math:: r_v = (1 - c)(I - c\tilde A)^{-1} e_v, \qquad r_v = (1 - c)(I - cP^\top)^{-1} e_v
 
-    Found by local push: the error of a score is at most eps · sqrt(d_v d_u), and a node that the walk does not reach
-    is in no patch.
+    with P = D⁻¹A the random walk along the edges (``out``) or against them (``in``); it ends at a node without such
+    edges. Found by local push: the error of a score is at most eps · sqrt(d_v d_u), for a directed walk eps times the
+    sum of the degrees, and a node that the walk does not reach is in no patch.
 
     Parameters
     ----------
@@ -45,16 +47,20 @@ class PPR(Extractor):
         Residual per degree below which a node is not pushed; smaller is more exact.
     self_loops : bool
         Whether every node gets a self-loop.
+    direction : {"both", "out", "in"}
+        Which edges a walk takes: all as undirected, as stored, or reversed.
     """
 
     name: ClassVar[str] = "ppr"
     c: float = 0.5
     eps: float = 1e-5
     self_loops: bool = False
+    direction: str = "both"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_walk(self.c, self.eps)
+        check_direction(self.direction)
 
     def prepare(self, graph: Graph, *, memory: int | None = None, progress: Progress | None = None) -> Patches:
         """Return the patches of all nodes."""
@@ -62,8 +68,8 @@ class PPR(Extractor):
 
     def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> Patches:
         """Return the patches of the unseen nodes; the cost does not depend on the size of the graph."""
-        adjacency = cached_adjacency(unseen.graph, self.self_loops)
-        overlay = overlay_rows(unseen, adjacency, self.self_loops)
+        adjacency = cached_adjacency(unseen.graph, self.self_loops, self.direction)
+        overlay = overlay_rows(unseen, adjacency, self.self_loops, self.direction)
         return push_from(adjacency, unseen.nodes, self.size, self.c, self.eps, overlay=overlay)
 
     def response(self, values: Tensor) -> Tensor:
@@ -82,43 +88,44 @@ def check_walk(c: float, eps: float) -> None:
 
 
 class WalkAdjacency(NamedTuple):
-    """The undirected adjacency that Ã is made of, as the kernels take it."""
+    """The adjacency that walks take, as the kernels read it; symmetric where directions do not count."""
 
     indptr: IntArray
     indices: IntArray
     weights: FloatArray | None
     degree: FloatArray
     degree_codes: Array
+    symmetric: bool
 
 
-def walk_adjacency(graph: Graph, self_loops: bool) -> WalkAdjacency:
-    """Return the arrays of the undirected adjacency without self-loops, or with one at every node."""
-    if not graph.self_loops and not self_loops:
+def walk_adjacency(graph: Graph, self_loops: bool, direction: str = "both") -> WalkAdjacency:
+    """Return the arrays of an adjacency without self-loops, or with one at every node."""
+    if not graph.self_loops and not self_loops and direction == "both":
         undirected = graph.undirected()
         indptr, indices, weights = undirected.indptr, undirected.indices, undirected.weights
         degree = undirected.degrees()
     else:
-        matrix = graph.adjacency(self_loops=self_loops)
+        matrix = directed_adjacency(graph, self_loops, direction)
         indptr, indices, weights = matrix.indptr.astype(np.int64), matrix.indices, matrix.data
         degree = np.asarray(matrix.sum(axis=1))
-    return WalkAdjacency(indptr, indices, weights, degree, degree_codes(degree))
+    return WalkAdjacency(indptr, indices, weights, degree, degree_codes(degree), direction == "both")
 
 
-_ADJACENCIES: MutableMapping[Graph, dict[bool, WalkAdjacency]] = WeakKeyDictionary()
+_ADJACENCIES: MutableMapping[Graph, dict[tuple[bool, str], WalkAdjacency]] = WeakKeyDictionary()
 
 
-def cached_adjacency(graph: Graph, self_loops: bool) -> WalkAdjacency:
+def cached_adjacency(graph: Graph, self_loops: bool, direction: str = "both") -> WalkAdjacency:
     """Return `walk_adjacency`, made once per graph however many unseen nodes are asked for."""
     cached = _ADJACENCIES.setdefault(graph, {})
-    if self_loops not in cached:
-        cached[self_loops] = walk_adjacency(graph, self_loops)
-    return cached[self_loops]
+    if (self_loops, direction) not in cached:
+        cached[self_loops, direction] = walk_adjacency(graph, self_loops, direction)
+    return cached[self_loops, direction]
 
 
-def overlay_rows(unseen: UnseenNodes, adjacency: WalkAdjacency, self_loops: bool) -> Overlay:
+def overlay_rows(unseen: UnseenNodes, adjacency: WalkAdjacency, self_loops: bool, direction: str = "both") -> Overlay:
     """Return the rows that unseen nodes add to an adjacency: those that are new or have new neighbours."""
     new = unseen.rows >= unseen.graph.n
-    matrix = unseen.edges.adjacency(self_loops=False)
+    matrix = directed_adjacency(unseen.edges, False, direction)
     if self_loops:
         matrix = sp.csr_array(matrix + sp.diags_array(new.astype(np.float64)))  # known nodes have theirs
     matrix.sort_indices()
@@ -142,21 +149,9 @@ def push_patches(
     progress: Progress | None = None,
     threads: int | None = None,
 ) -> Patches:
-    """Return the patches of some nodes by local push.
-
-    Parameters
-    ----------
-    graph : Graph
-    extractor : PPR
-    nodes : int or bool array, optional
-        Nodes as ids or as a mask; all by default.
-    progress : callable, optional
-        Called with nodes done and nodes in all.
-    threads : int, optional
-        By default one per core; the result does not depend on it.
-    """
+    """Return the patches of some nodes, by default all; the result does not depend on the number of threads."""
     sources = np.arange(graph.n) if nodes is None else as_node_index(nodes, graph.n)
-    adjacency = walk_adjacency(graph, extractor.self_loops)
+    adjacency = walk_adjacency(graph, extractor.self_loops, extractor.direction)
     return push_from(adjacency, sources, extractor.size, extractor.c, extractor.eps, progress=progress, threads=threads)
 
 

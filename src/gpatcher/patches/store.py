@@ -242,7 +242,7 @@ def _make_shards(
         return
     done = sum(stop - start for number, (start, stop) in parts.items() if number in files)
     # the arrays one by one: an executor shares each with every machine once
-    shared = (folder.absolute(), extractor, *walk_adjacency(graph, extractor.self_loops))
+    shared = (folder.absolute(), extractor, *walk_adjacency(graph, extractor.self_loops, extractor.direction))
     for (number, (start, stop)), name in engine.map(_make_shard, missing, shared=shared):
         if not (folder / name).is_file():
             raise InputError(

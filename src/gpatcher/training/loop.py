@@ -231,6 +231,9 @@ class TrainingRun:
         self.model, self.x, self.y, self.config, self.seed, self.group = model, x, y, config, seed, group
         self.identity = f"{split.hash} {seed} {asdict(config)}"
         self.train = torch.as_tensor(split.train.copy()).to(x.device)
+        # a model that reads labels must have some that are not targets of the step
+        targets = math.ceil(len(self.train) * getattr(model, "target_fraction", 1.0))
+        self.batch_size = min(config.batch_size or targets, targets)
         self.target = y.to(x.device)
         self.val = split.val[y.numpy()[split.val] >= 0]
         torch.manual_seed(seed)
@@ -270,7 +273,7 @@ class TrainingRun:
         self.model.train()
         if self.group.size > 1:
             torch.manual_seed(self._number(1 + self.group.rank))  # own dropout, the same after a restart
-        parts = torch.split(self._order(), self.config.batch_size or len(self.train))
+        parts = torch.split(self._order(), self.batch_size)
         shares = [self.group.share(part) for part in parts]
         total = 0.0
         for part, share, batch in zip(parts, shares, _read_ahead(self.model, self.x, shares), strict=True):
@@ -310,7 +313,7 @@ class TrainingRun:
 
     def _order(self) -> Tensor:
         """Return the training nodes in the order of this epoch, a function of the seed and the epoch alone."""
-        if (self.config.batch_size or len(self.train)) >= len(self.train):
+        if self.batch_size >= len(self.train):
             return self.train
         generator = torch.Generator().manual_seed(self._number(0))
         return self.train[torch.randperm(len(self.train), generator=generator).to(self.train.device)]

@@ -1,0 +1,49 @@
+"""Directions of edges: undirected, as stored, or reversed."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from gpatcher.arrays import FloatArray
+from gpatcher.errors import InputError
+from gpatcher.graph.graph import Graph
+
+DIRECTIONS = ("both", "out", "in")
+
+
+def check_direction(direction: str) -> None:
+    """Raise where a direction is not known."""
+    if direction not in DIRECTIONS:
+        raise InputError(f"direction must be one of {', '.join(DIRECTIONS)}, got {direction!r}")
+
+
+def directed_adjacency(graph: Graph, self_loops: bool, direction: str) -> sp.csr_array:
+    """Return the adjacency whose row v holds the nodes one step from v, with no self-loop or one at every node."""
+    if direction == "both":
+        return graph.adjacency(self_loops=self_loops)
+    stored = graph.adjacency()
+    matrix = sp.csr_array(stored if direction == "out" else stored.T, copy=True)
+    if graph.self_loops or self_loops:
+        matrix.setdiag(float(self_loops))
+        matrix.eliminate_zeros()
+    matrix.sort_indices()
+    return matrix
+
+
+def walk_matrix(graph: Graph, self_loops: bool, direction: str) -> sp.csr_array:
+    """Return one step as a matrix: Ã for ``both``, else P = D^-1 A with zero rows where a walk ends."""
+    if direction == "both":
+        return graph.normalised(self_loops)
+    matrix = directed_adjacency(graph, self_loops, direction)
+    return sp.csr_array(sp.diags_array(_inverse(matrix.sum(axis=1))) @ matrix)
+
+
+def _inverse(degree: FloatArray) -> FloatArray:
+    return np.divide(1.0, degree, out=np.zeros(len(degree)), where=degree > 0)
+
+
+def count_ends(graph: Graph, direction: str) -> int:
+    """Return the number of nodes that a walk in this direction cannot leave."""
+    matrix = directed_adjacency(graph, False, direction)
+    return int((np.diff(matrix.indptr) == 0).sum())

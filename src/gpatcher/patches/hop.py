@@ -1,0 +1,79 @@
+"""Patches by hop: the nodes that a walk of k steps ends at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from torch import Tensor
+
+from gpatcher.arrays import IntArray
+from gpatcher.errors import InputError
+from gpatcher.graph.graph import Graph
+from gpatcher.graph.unseen import UnseenNodes
+from gpatcher.kernels.topk import top_of_sparse_rows
+from gpatcher.patches.base import Extractor, Patches, Progress
+from gpatcher.patches.direction import check_direction, walk_matrix
+from gpatcher.patches.ppr import run_blocks
+
+_BLOCK = 256  # rows of the power at a time
+
+
+@dataclass(frozen=True)
+class Hop(Extractor):
+    r"""The k-th power of one step.
+
+    .. math:: r_v = \tilde A^k e_v, \qquad r_v = (P^\top)^k e_v
+
+    with P = D⁻¹A the random walk along the edges (``out``) or against them (``in``). With ``hop=1`` and a size above
+    the largest degree, the mean of a patch is that of a GCN layer, without the node itself.
+
+    Parameters
+    ----------
+    hop : int
+        Steps k.
+    direction : {"both", "out", "in"}
+        Which edges a step takes: all as undirected, as stored, or reversed.
+    self_loops : bool
+        Whether every node gets a self-loop.
+    """
+
+    name: ClassVar[str] = "hop"
+    hop: int = 1
+    direction: str = "both"
+    self_loops: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_direction(self.direction)
+        if not self.hop >= 1 or self.hop != int(self.hop):
+            raise InputError(f"hop must be an integer of at least 1, got {self.hop}")
+
+    def prepare(self, graph: Graph, *, memory: int | None = None, progress: Progress | None = None) -> Patches:
+        """Return the patches of all nodes."""
+        return self._patches(graph, np.arange(graph.n), progress)
+
+    def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> Patches:
+        """Return the patches of the unseen nodes in the extended graph, which is built for it."""
+        return self._patches(unseen.extended(), unseen.nodes, None)
+
+    def response(self, values: Tensor) -> Tensor:
+        """Return λ^k."""
+        return values**self.hop
+
+    def _patches(self, graph: Graph, nodes: IntArray, progress: Progress | None) -> Patches:
+        step = walk_matrix(graph, self.self_loops, self.direction)
+        patches = Patches.empty(len(nodes), self.size)
+
+        def select(part: slice) -> None:
+            rows = sp.csr_array(step[nodes[part]])
+            for _ in range(self.hop - 1):
+                rows = rows @ step
+            top_of_sparse_rows(
+                rows.indptr, rows.indices, rows.data, nodes[part], patches.index[part], patches.score[part]
+            )
+
+        run_blocks(select, len(nodes), _BLOCK, progress)
+        return patches

@@ -1,0 +1,102 @@
+"""Patches along directed edges and by hop, against dense matrices written out from the edges."""
+
+import numpy as np
+import pytest
+
+from gpatcher.errors import InputError
+from gpatcher.graph.unseen import UnseenNodes
+from gpatcher.patches import PPR, Hop, extract_patches
+from gpatcher.patches.direction import count_ends
+from gpatcher.patches.ppr import push_patches
+
+DIRECTIONS = ("out", "in")
+
+
+@pytest.fixture
+def graph(graphs):
+    """A directed graph with self-loops, one-way edges, and nodes that no edge leaves or enters."""
+    rng = np.random.default_rng(3)
+    source, target = rng.integers(0, 36, (2, 110))
+    return graphs.build(source, target, n=40)
+
+
+@pytest.fixture
+def weighted(graphs):
+    rng = np.random.default_rng(4)
+    pairs = np.unique(rng.integers(0, 30, (90, 2)), axis=0)
+    return graphs.build(pairs[:, 0], pairs[:, 1], n=30, weights=rng.uniform(0.5, 2.0, len(pairs)))
+
+
+@pytest.mark.parametrize("size", [1, 6, 40])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("self_loops", [False, True])
+@pytest.mark.parametrize("kind", ["graph", "weighted"])
+def test_directed_pagerank_is_the_inverse(request, dense, kind, direction, self_loops, size):
+    graph = request.getfixturevalue(kind)
+    P = dense.walk(graph, direction, self_loops)
+    R = 0.3 * np.linalg.inv(np.eye(graph.n) - 0.7 * P)
+    extractor = PPR(size=size, c=0.7, eps=1e-10, direction=direction, self_loops=self_loops)
+    dense.check(extract_patches(graph, extractor), R, atol=3e-6)
+
+
+@pytest.mark.parametrize("hop", [1, 2, 3])
+@pytest.mark.parametrize("direction", ["both", *DIRECTIONS])
+@pytest.mark.parametrize("kind", ["graph", "weighted"])
+def test_a_hop_is_a_power_of_one_step(request, dense, kind, direction, hop):
+    graph = request.getfixturevalue(kind)
+    step = dense.normalised(graph) if direction == "both" else dense.walk(graph, direction)
+    R = np.linalg.matrix_power(step, hop)
+    for size in (4, graph.n):
+        dense.check(extract_patches(graph, Hop(size=size, hop=hop, direction=direction)), R, atol=3e-6)
+
+
+@pytest.mark.parametrize("make", [PPR, Hop])
+def test_reversing_the_edges_swaps_the_directions(graphs, graph, make):
+    rows = np.repeat(np.arange(graph.n), np.diff(graph.indptr))
+    reverse = graphs.build(graph.indices, rows, n=graph.n)
+    one = extract_patches(graph, make(size=8, direction="out"))
+    two = extract_patches(reverse, make(size=8, direction="in"))
+    np.testing.assert_array_equal(one.index, two.index)
+    np.testing.assert_array_equal(one.score, two.score)
+
+
+def test_a_walk_ends_where_no_edge_leaves(graphs):
+    # 0 -> 1 -> 2, and 3 alone
+    graph = graphs.build([0, 1], [1, 2], n=4)
+    assert [count_ends(graph, direction) for direction in ("out", "in", "both")] == [2, 2, 1]
+    patches = extract_patches(graph, PPR(size=3, c=0.5, direction="out", eps=1e-12))
+    assert patches.index.tolist() == [[0, 1, 2], [1, 2, -1], [2, -1, -1], [3, -1, -1]]
+    np.testing.assert_allclose(patches.score[0], [0.5, 0.25, 0.125])
+    np.testing.assert_allclose(patches.score[2], [0.5, 0, 0])
+
+
+@pytest.mark.parametrize("direction", ["both", *DIRECTIONS])
+@pytest.mark.parametrize("self_loops", [False, True])
+@pytest.mark.parametrize("make", [PPR, Hop])
+def test_unseen_nodes_have_the_patches_of_the_extended_graph(graph, make, direction, self_loops):
+    rng = np.random.default_rng(6)
+    new = np.array([rng.integers(0, 44, 25), rng.integers(40, 44, 25)])
+    new[:, ::2] = new[::-1, ::2]  # edges in both directions
+    unseen = UnseenNodes.join(graph, np.unique(new[:, new[0] != new[1]], axis=1), count=4)
+    extractor = make(size=9, direction=direction, self_loops=self_loops)
+    expected = extract_patches(unseen.extended(), extractor)[unseen.nodes]
+    patches = extractor.prepare_unseen(unseen)
+    np.testing.assert_array_equal(patches.index, expected.index)
+    np.testing.assert_allclose(patches.score, expected.score, rtol=1e-6)
+
+
+def test_directed_patches_do_not_depend_on_threads(graph):
+    extractor = PPR(size=8, direction="in")
+    one, two = (push_patches(graph, extractor, threads=threads) for threads in (1, 3))
+    np.testing.assert_array_equal(one.index, two.index)
+    np.testing.assert_array_equal(one.score, two.score)
+
+
+def test_bad_parameters_are_named():
+    with pytest.raises(InputError, match="direction must be one of both, out, in, got 'up'"):
+        PPR(direction="up")
+    with pytest.raises(InputError, match="direction must be one of"):
+        Hop(direction="")
+    for hop in (0, -1, 1.5):
+        with pytest.raises(InputError, match=f"hop must be an integer of at least 1, got {hop}"):
+            Hop(hop=hop)
