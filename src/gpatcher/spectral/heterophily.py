@@ -12,7 +12,7 @@ import numpy as np
 
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.graph.graph import Graph
-from gpatcher.kernels.labels import class_pairs, label_agreement, neighbourhood_hashes
+from gpatcher.kernels.labels import count_labels, neighbourhood_hashes
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,10 +115,9 @@ def heterophily(graph: Graph) -> Heterophily:
     """
     y, undirected = graph.labels(), graph.undirected()
     same, labelled = np.zeros(graph.n, np.int64), np.zeros(graph.n, np.int64)
-    label_agreement(undirected.indptr, undirected.indices, y, same, labelled)
-    node = np.divide(labelled - same, labelled, out=np.full(graph.n, np.nan), where=labelled > 0)
     pairs = np.zeros((graph.num_classes, graph.num_classes), np.int64)
-    class_pairs(undirected.indptr, undirected.indices, y, pairs)
+    count_labels(undirected.indptr, undirected.indices, y, same, labelled, pairs)
+    node = np.divide(labelled - same, labelled, out=np.full(graph.n, np.nan), where=labelled > 0)
     return Heterophily(node, pairs, np.bincount(y[y >= 0], minlength=graph.num_classes))
 
 
