@@ -18,45 +18,19 @@ _PLANETOID_PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 
 @dataclass(frozen=True)
 class NamedSet:
-    """A benchmark graph: its files, the class that reads them and how results on it are reported.
+    """A benchmark graph: its files, the class that reads them and how results on it are reported."""
 
-    Parameters
-    ----------
-    name : str
-        Name shown in tables.
-    folder : str
-        Root passed to the class, relative to the data folder.
-    raw : str
-        Folder of the raw files, relative to the data folder.
-    files : tuple of str
-        Names of the raw files.
-    protocol : str
-        Splits of the data set.
-    reader : str, optional
-        Class in `torch_geometric.datasets`; None for an npz file read by gpatcher.
-    arguments : mapping
-        Further arguments of the class.
-    size : tuple of int, optional
-        Nodes, stored edges and test nodes of the first split. None where a truncated file cannot be read anyway.
-    directed : bool
-        Whether edges have a direction. It is kept as filed; `Graph.undirected` drops it.
-    leaky : bool
-        Whether many test nodes duplicate training nodes.
-    metric : {"accuracy", "roc_auc"}
-        ROC-AUC for two classes of very different sizes.
-    """
-
-    name: str
-    folder: str
-    raw: str
-    files: tuple[str, ...]
-    protocol: str
-    reader: str | None = None
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    size: tuple[int, int, int] | None = None
-    directed: bool = False
-    leaky: bool = False
-    metric: str = "accuracy"
+    name: str  # as shown in tables
+    folder: str  # root passed to the class, relative to the data folder
+    raw: str  # folder of the raw files, relative to the data folder
+    files: tuple[str, ...]  # names of the raw files
+    protocol: str  # splits of the data set
+    reader: str | None = None  # class in torch_geometric.datasets; None for an npz file read by gpatcher
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # further ones of the class
+    size: tuple[int, int, int] | None = None  # nodes, stored edges and test nodes of the first split
+    directed: bool = False  # whether edges have a direction, which is kept as filed
+    leaky: bool = False  # whether many test nodes duplicate training nodes
+    metric: str = "accuracy"  # or "roc_auc", for two classes of very different sizes
 
     @property
     def processed(self) -> str:
@@ -164,13 +138,7 @@ def canonical_key(name: str) -> str:
 
 
 def named_set(name: str) -> NamedSet:
-    """Return the entry of a data set, its name in any case and with ``-`` or ``_``.
-
-    Examples
-    --------
-    >>> named_set("roman_empire").name
-    'Roman-empire'
-    """
+    """Return the entry of a data set, its name in any case and with ``-`` or ``_``."""
     key = canonical_key(name)
     if key not in NAMED:
         names = {key: dataset.name for key, dataset in NAMED.items()}

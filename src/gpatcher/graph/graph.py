@@ -64,7 +64,7 @@ class Graph:
     y : int64 array, shape (n,), optional
         Class of each node, -1 for unlabelled nodes.
     classes : tuple of str
-        Class names: ``classes[c]`` is the name of class c.
+        Names of the classes.
     splits : tuple of Split
         Splits that belong to the data.
     name : str
@@ -74,8 +74,7 @@ class Graph:
     node_ids : array, shape (n,), optional
         Ids of the nodes in the source of the data.
     facts : mapping of str to value, optional
-        Values of ``one_way_edges``, ``self_loops``, ``fingerprint`` or ``content_hash`` that were measured before. Each
-        takes a pass over the edges to measure again.
+        Properties such as ``self_loops`` that were measured before, each of which takes a pass over the edges.
 
     Examples
     --------
@@ -184,10 +183,7 @@ class Graph:
     # ---- undirected graph and matrices
 
     def undirected(self) -> Graph:
-        """Return the graph with every edge in both directions; itself if it is undirected.
-
-        If the two directions differ in weight, the larger weight is kept.
-        """
+        """Return the graph with every edge in both directions, the larger weight kept; itself if undirected."""
         return self._undirected if self.is_directed else self
 
     @cached_property
@@ -224,10 +220,6 @@ class Graph:
             None gives the adjacency as stored, which shares its index arrays with the graph. Otherwise the adjacency is
             that of the undirected graph, without self-loops (False) or with one of weight 1 at every node (True).
 
-        Returns
-        -------
-        scipy.sparse.csr_array
-
         Examples
         --------
         >>> Graph.from_edge_index([[0], [1]]).adjacency(self_loops=True).toarray()
@@ -260,10 +252,6 @@ class Graph:
             Whether every node gets a self-loop of weight 1. Self-loops of the input are removed in either case.
         dtype : dtype
             Type of the values.
-
-        Returns
-        -------
-        scipy.sparse.csr_array
 
         Examples
         --------
@@ -314,16 +302,8 @@ class Graph:
             Positive edge weights.
         classes : sequence of str, optional
             Class names; by default "0", "1", ...
-        splits : sequence of Split
-            Splits that belong to the data.
-        name : str
-            Name for tables, records and messages.
-        node_ids : array, shape (n,), optional
-            Ids of the nodes in the source of the data.
-
-        Returns
-        -------
-        Graph
+        splits, name, node_ids
+            See `Graph`.
         """
         source, target = edge_rows(edge_index)
         n = node_count(num_nodes, x, y, source, target)

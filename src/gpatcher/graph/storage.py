@@ -30,18 +30,7 @@ _FACTS = {
 
 
 def save_graph(graph: Graph, folder: str | Path) -> Path:
-    """Write a graph into a new folder.
-
-    Parameters
-    ----------
-    graph : Graph
-    folder : str or Path
-        The new folder; one that exists and is not empty is refused.
-
-    Returns
-    -------
-    Path
-        The folder.
+    """Write a graph into a new folder; one that exists and is not empty is refused.
 
     Examples
     --------
@@ -58,16 +47,7 @@ def save_graph(graph: Graph, folder: str | Path) -> Path:
 
 
 def open_graph(folder: str | Path) -> Graph:
-    """Open a graph written by `save_graph` or `store_tables`; its arrays are memory-mapped.
-
-    Parameters
-    ----------
-    folder : str or Path
-
-    Returns
-    -------
-    Graph
-    """
+    """Open a graph written by `save_graph` or `store_tables`; its arrays are memory-mapped."""
     folder = Path(folder)
     if not (folder / _MANIFEST).is_file():
         raise InputError(f"{folder} holds no graph: it has no {_MANIFEST}; 'gpatcher store' writes one")

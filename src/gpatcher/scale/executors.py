@@ -33,16 +33,9 @@ class Engine(Protocol):
     ) -> Iterator[tuple[Item, Result]]:
         """Yield ``(item, function(item, *shared))`` in the order of completion.
 
-        An exception of the function is raised here and cancels the tasks that have not started.
-
-        Parameters
-        ----------
-        function : callable
-            Function at module level, so that other processes can import it.
-        items : iterable
-            Consumed lazily, a few items ahead of the workers.
-        shared : sequence
-            Further arguments of every call, such as the arrays of a graph; sent to each node once.
+        An exception of the function is raised here and cancels the tasks that have not started. The function is at
+        module level, so that other processes can import it. Items are consumed lazily, a few ahead of the workers.
+        ``shared``, such as the arrays of a graph, is sent to each node once.
         """
         ...
 
@@ -75,12 +68,7 @@ def _wait_futures(futures: list[Future[Result]]) -> Iterator[tuple[Future[Result
 
 
 class LocalEngine:
-    """Threads of this process, for functions that release the GIL.
-
-    Parameters
-    ----------
-    threads : int, optional
-        Number of threads; by default one per core.
+    """Threads of this process, by default one per core, for functions that release the GIL.
 
     Examples
     --------
@@ -108,13 +96,7 @@ class LocalEngine:
 
 
 class ProcessEngine:
-    """Processes of this machine; a single one is this process itself.
-
-    Parameters
-    ----------
-    processes : int
-        Number of processes.
-    """
+    """Processes of this machine; a single one is this process itself."""
 
     def __init__(self, processes: int = 1) -> None:
         if processes < 1:
@@ -157,15 +139,10 @@ def _exit_with_parent() -> None:
 
 
 class RayEngine:
-    """A Ray cluster, for work that exceeds one machine; needs the extra ``gpatcher[ray]``.
+    """A Ray cluster, for work that exceeds one machine; needs the extra ``gpatcher[ray]`` on every node.
 
-    A task whose node is lost runs again on another node. Every node needs gpatcher installed.
-
-    Parameters
-    ----------
-    address : str
-        Address of a running cluster, as host:port, or "auto" for the cluster that this machine belongs to. "local"
-        starts a cluster on this machine and stops it after the work.
+    The address is host:port of a running cluster, "auto" for the one that this machine belongs to, or "local" to start
+    one on this machine for the work. A task whose node is lost runs again on another node.
     """
 
     def __init__(self, address: str = "local") -> None:
@@ -234,20 +211,7 @@ def import_ray() -> Any:
 
 
 def make_engine(name: str, threads: int | None = None, address: str | None = None) -> Engine:
-    """Return a thread or Ray engine.
-
-    Parameters
-    ----------
-    name : {"local", "ray"}
-    threads : int, optional
-        Number of threads of the local engine.
-    address : str, optional
-        Address of a Ray cluster.
-
-    Returns
-    -------
-    Engine
-    """
+    """Return an engine for blocks of work: "local", on threads, or "ray", on the cluster at an address."""
     if name not in ENGINES:
         raise InputError(f"there is no engine {name!r}; choose one of {', '.join(ENGINES)}")
     if name == "local":
@@ -261,18 +225,5 @@ def make_engine(name: str, threads: int | None = None, address: str | None = Non
 
 
 def job_engine(name: str, processes: int, address: str | None = None) -> Engine:
-    """Return the engine for whole jobs: processes of this machine, or a Ray cluster.
-
-    Parameters
-    ----------
-    name : {"local", "ray"}
-    processes : int
-        Number of processes of the local engine.
-    address : str, optional
-        Address of a Ray cluster.
-
-    Returns
-    -------
-    Engine
-    """
+    """Return the engine for whole jobs: processes of this machine, or a Ray cluster."""
     return ProcessEngine(processes) if name == "local" and address is None else make_engine(name, None, address)

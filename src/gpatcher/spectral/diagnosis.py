@@ -41,21 +41,11 @@ _MEASURES = (
 
 @dataclass(frozen=True)
 class SpectralDiagnosis:
-    """Energy of the labels and of the node heterophily over the frequencies, and Lemma 1.
-
-    Parameters
-    ----------
-    labels : SpectralMeasure
-        Energy of the centred labels.
-    node_heterophily : SpectralMeasure or None
-        Energy of the vector H; None where H is zero.
-    lemma : dict of str to Lemma1
-        Lemma 1 for three fixed filters; empty where eigenvectors were not computed or H is zero.
-    """
+    """Energy of the centred labels and of the vector H over the frequencies, and Lemma 1 for three filters."""
 
     labels: SpectralMeasure
-    node_heterophily: SpectralMeasure | None
-    lemma: dict[str, Lemma1]
+    node_heterophily: SpectralMeasure | None  # None where H is zero
+    lemma: dict[str, Lemma1]  # by filter; empty without eigenvectors or where H is zero
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,21 +17,11 @@ from gpatcher.kernels.labels import count_labels, neighbourhood_hashes
 
 @dataclass(frozen=True, eq=False)
 class Heterophily:
-    """Heterophily of each node, and measures of the whole graph; a measure that is undefined is NaN.
+    """Heterophily of each node, and measures of the whole graph; a measure that is undefined is NaN."""
 
-    Parameters
-    ----------
-    node : ndarray of shape (n,)
-        H_i of Definition 1; NaN for a node without label or without labelled neighbour.
-    pairs : ndarray of int, shape (C, C)
-        Number of stored edges from class a to class b, symmetric.
-    class_sizes : ndarray of int, shape (C,)
-        Number of labelled nodes in each class.
-    """
-
-    node: FloatArray
-    pairs: IntArray
-    class_sizes: IntArray
+    node: FloatArray  # H_i of Definition 1, shape (n,); NaN without label or without labelled neighbour
+    pairs: IntArray  # stored edges from class a to class b, shape (C, C), symmetric
+    class_sizes: IntArray  # labelled nodes in each class
 
     @property
     def undefined(self) -> int:
@@ -102,11 +92,6 @@ def heterophily(graph: Graph) -> Heterophily:
 
     .. math:: H_i = \frac{|\{v_j \in N(v_i) : y_j \neq y_i\}|}{|N(v_i)|}
 
-    Parameters
-    ----------
-    graph : Graph
-        Graph with labels, -1 where unknown; the direction of its edges is ignored.
-
     Examples
     --------
     >>> path = Graph.from_edge_index([[0, 1, 1, 2], [1, 0, 2, 1]], y=[0, 0, 1])
@@ -122,20 +107,10 @@ def heterophily(graph: Graph) -> Heterophily:
 
 
 def train_duplicates(graph: Graph) -> float | None:
-    """Return the fraction of test nodes that duplicate a training node, averaged over the splits.
+    """Return the fraction of test nodes that duplicate a training node, averaged over the splits with test nodes.
 
     A duplicate has the same neighbours and the same label, so the label of such a test node can be memorised. A node
     without neighbours has no duplicates. Neighbourhoods are compared by 64-bit hashes, in O(m + n log n) per split.
-
-    Parameters
-    ----------
-    graph : Graph
-        Graph with labels and splits; the direction of its edges is ignored.
-
-    Returns
-    -------
-    float or None
-        None where no split has test nodes.
     """
     splits = [split for split in graph.splits if split.test.size]
     if not splits:

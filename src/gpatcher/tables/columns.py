@@ -173,10 +173,7 @@ class BooleanColumn(DenseColumn):
 
 @dataclass(frozen=True)
 class DateColumn(DenseColumn):
-    """A date: its position in the fitted range (0 to 1), and sine and cosine of its time of year, week and day.
-
-    All are 0 where the date is missing.
-    """
+    """A date: position in the fitted range, sine and cosine of its time of year, week and day; 0 where missing."""
 
     kind: ClassVar[str] = "date"
     read = staticmethod(to_seconds)
@@ -320,25 +317,7 @@ KINDS = (*COLUMN_KINDS, "ignore")
 
 
 def infer_kind(values: Any) -> tuple[str, str]:
-    """Infer the kind of a column from its dtype and a sample of its values.
-
-    Parameters
-    ----------
-    values : pyarrow.ChunkedArray
-        The column.
-
-    Returns
-    -------
-    kind : str
-        One of `KINDS`.
-    reason : str
-        Why the column is ignored, empty where it is not.
-
-    Examples
-    --------
-    >>> infer_kind(pa.chunked_array([[1.5, 2.5]])), infer_kind(pa.chunked_array([["a", "b", "a"]]))
-    (('number', ''), ('category', ''))
-    """
+    """Return the kind of a column, one of `KINDS`, by its dtype and a sample of its values, and why it is ignored."""
     dtype = values.type
     if values.null_count == len(values):
         return "ignore", "empty"

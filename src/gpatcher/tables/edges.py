@@ -34,24 +34,12 @@ class IrregularTableError(Exception):
 
 @dataclass
 class EdgeRows:
-    """The rows of edges that are used.
+    """The rows of edges that are used."""
 
-    Parameters
-    ----------
-    ids : pyarrow.Array
-        Ids of all nodes.
-    edge_index : int32 array, shape (2, m)
-        Indices of the endpoints among the ids.
-    weights : float64 array, shape (m,), or None
-        Weights.
-    counts : dict of str to int
-        The fields of `gpatcher.tables.options.Counts` that concern edges.
-    """
-
-    ids: Any
-    edge_index: IntArray
+    ids: Any  # of all nodes, a pyarrow.Array
+    edge_index: IntArray  # of the endpoints among the ids, shape (2, m)
     weights: FloatArray | None
-    counts: dict[str, int]
+    counts: dict[str, int]  # the fields of Counts that concern edges
 
 
 def open_edges(source: Any, options: TableOptions) -> TableSource:

@@ -18,24 +18,12 @@ from gpatcher.tables.values import combine_chunks, first_line, is_text, missing_
 
 @dataclass(frozen=True, eq=False)
 class Ids:
-    """The ids in a column of a table.
-
-    Parameters
-    ----------
-    table : TableSource
-        The table.
-    column : str
-        Name of the column.
-    values : pyarrow.Array or pyarrow.ChunkedArray
-        The ids: int64, large_string or another scalar dtype.
-    rows : int64 array, optional
-        Rows of the table that the ids come from; by default all.
-    """
+    """The ids in a column of a table."""
 
     table: TableSource
     column: str
-    values: Any
-    rows: IntArray | None = None
+    values: Any  # an arrow array, chunked or not: int64, large_string or another scalar dtype
+    rows: IntArray | None = None  # of the table that the ids come from; by default all
 
     @classmethod
     def read(cls, table: TableSource, column: str, values: Any) -> Ids:

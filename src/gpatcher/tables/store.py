@@ -25,16 +25,15 @@ from gpatcher.tables.reader import TableSource
 def store_tables(
     nodes: str | Path | None, edges: str | Path, folder: str | Path, *, memory: int = 1 << 30, **options: Any
 ) -> Graph:
-    """Build a graph on disk from tables; the table of edges may be of any size.
+    """Build a graph on disk from tables, as `read_tables` does; the table of edges may be of any size.
 
-    The graph is that of `gpatcher.tables.load.read_tables`. The edges are read twice: once to count the degrees, once
-    to write each edge to the file of its range of nodes. Then the ranges are sorted one by one. The table of nodes is
-    read whole.
+    The edges are read twice: once to count the degrees, once to write each edge to the file of its range of nodes. Then
+    the ranges are sorted one by one. The table of nodes is read whole.
 
     Parameters
     ----------
     nodes, edges : str or Path
-        The tables; ``nodes`` may be None. See `gpatcher.tables.load.load_tables`.
+        The tables; ``nodes`` may be None. See `gpatcher.tables.load.read_tables`.
     folder : str or Path
         A new folder.
     memory : int

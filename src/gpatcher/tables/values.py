@@ -34,20 +34,7 @@ def reject_values(
 ) -> None:
     """Raise an InputError where a value is invalid, with the number of such values, the first of them and its row.
 
-    Parameters
-    ----------
-    column : str
-        Name of the column.
-    invalid : bool array, shape (rows,)
-        Which values are invalid.
-    values : pyarrow.Array or pyarrow.ChunkedArray
-        The column.
-    problem, fix : str
-        What is wrong with the values, and what to do about it.
-    prefix : str
-        Start of the message.
-    location : callable
-        Maps the position of a value to its row or line.
+    ``problem`` says what is wrong, ``fix`` what to do about it; ``location`` maps the position of a value to its row.
     """
     positions = np.flatnonzero(invalid)
     if positions.size:
