@@ -68,7 +68,14 @@ def eigenpairs(
         cached = _read_cache(path, graph.n, np.dtype(dtype))
         if cached is not None:
             return cached
-    check_budget(graph.n, np.dtype(dtype).itemsize, memory)
+    needed, seconds = eigenpairs_cost(graph.n, np.dtype(dtype).itemsize)
+    budget, gib = _budget(memory), 2**30
+    if needed > budget:
+        raise InputError(
+            f"all eigenvectors of {graph.n:,} nodes need about {needed / gib:.1f} GiB and {seconds / 60:.0f} minutes, "
+            f"but {budget / gib:.1f} GiB may be used; raise the budget (--memory), or choose an extractor without "
+            "eigenvectors (--extractor ppr, or polynomial to train a filter)"
+        )
     dense = graph.normalised(self_loops, dtype).toarray()
     # divide and conquer: the fastest driver here, and unlike "evr" it keeps the vectors orthogonal
     values, vectors = scipy.linalg.eigh(dense, driver="evd", overwrite_a=True, check_finite=False)
@@ -86,19 +93,6 @@ def graph_spectrum(graph: Graph, self_loops: bool = False, memory: int | None = 
 def eigenpairs_cost(n: int, itemsize: int = 4) -> tuple[int, float]:
     """Estimate the bytes (4.2 arrays of n × n) and the seconds (on one common core) of `eigenpairs`."""
     return int(4.2 * itemsize * n * n), (1.1e-10 if itemsize == 4 else 1.8e-10) * n**3
-
-
-def check_budget(n: int, itemsize: int = 4, memory: int | None = None) -> None:
-    """Raise an error where an eigendecomposition needs more memory than it may use."""
-    needed, seconds = eigenpairs_cost(n, itemsize)
-    budget = _budget(memory)
-    if needed > budget:
-        gib = 2**30
-        raise InputError(
-            f"all eigenvectors of {n:,} nodes need about {needed / gib:.1f} GiB and {seconds / 60:.0f} minutes, but "
-            f"{budget / gib:.1f} GiB may be used; raise the budget (--memory), or choose an extractor without "
-            "eigenvectors (--extractor ppr, or polynomial to train a filter)"
-        )
 
 
 def is_affordable(n: int, memory: int | None = None) -> bool:

@@ -50,14 +50,6 @@ class Lemma1:
             return "nothing"
         return ">=" if self.log_am > 0 else "<="
 
-    @property
-    def follows_and_holds(self) -> bool:
-        """Whether the numbers satisfy the bound of `follows`; True also where nothing follows."""
-        slack = 1e-9 * max(1.0, abs(self.left), abs(self.right))
-        if self.follows == ">=":
-            return self.left >= self.right - slack
-        return self.follows == "nothing" or self.left <= self.right + slack
-
     def explain(self) -> str:
         """Describe the numbers in one sentence."""
         if not np.isfinite(self.right):
