@@ -26,9 +26,6 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _BLOCK_BYTES = 1 << 22  # read at a time for a hash
 
 
-# ------------------------------------------------------------------------------------------------ writing
-
-
 @contextmanager
 def draft_of(path: str | Path) -> Iterator[Path]:
     """Yield the path of a draft, which replaces ``path`` if the block ends without an error."""
@@ -128,9 +125,6 @@ def clear_drafts(folder: Path) -> None:
             draft.unlink(missing_ok=True)
 
 
-# ------------------------------------------------------------------------------------------------ reading
-
-
 def read_manifest(path: Path, kind: str, version: int, what: str) -> dict[str, Any]:
     """Read the JSON file that describes a folder with ``what``; its fields ``format`` and ``version`` must match."""
     try:
@@ -157,9 +151,6 @@ def checksum(content: bytes | memoryview | Path) -> str:
         for block in iter(partial(file.read, _BLOCK_BYTES), b""):
             digest.update(block)
     return digest.hexdigest()[:16]
-
-
-# ------------------------------------------------------------------------------------------------ locks
 
 
 @contextmanager

@@ -15,9 +15,6 @@ from gpatcher.graph.split import PARTS, Split
 BLOCK_BYTES = 1 << 24  # features are scanned in blocks of this size, so that a check needs no copy of them
 
 
-# ------------------------------------------------------------------------------------------------ edges
-
-
 def edge_rows(edge_index: Any) -> tuple[IntArray, IntArray]:
     """Return sources and targets of an edge index: an array of shape (2, m) or a pair of arrays."""
     if isinstance(edge_index, tuple) and len(edge_index) == 2:
@@ -106,9 +103,6 @@ def warn_self_loops(name: str, count: int) -> None:
         )
 
 
-# ------------------------------------------------------------------------------------------------ features
-
-
 def check_features(x: Any, n: int) -> Features | None:
     """Return features as a two-dimensional array or scipy CSR array, not copied where possible; they must be finite."""
     if x is None:
@@ -150,9 +144,6 @@ def _check_finite(x: Any) -> None:
         f"{value} at row {row}, column {column}; "
         "impute them (the column mean, or 0 with an indicator column) or remove those nodes"
     )
-
-
-# ------------------------------------------------------------------------------------------------ labels and splits
 
 
 def encode_labels(values: Sequence[Any]) -> tuple[IntArray, tuple[str, ...]]:

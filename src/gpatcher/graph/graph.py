@@ -100,8 +100,6 @@ class Graph:
         for name, value in (facts or {}).items():
             object.__setattr__(self, name, value)  # fills the cached property of that name
 
-    # ---- properties
-
     @property
     def n(self) -> int:
         """Number of nodes."""
@@ -183,8 +181,6 @@ class Graph:
         if self.y is None or not self.num_classes:
             raise InputError(f"{self.name} has no labels; pass y with the class of each node, -1 for unlabelled nodes")
         return self.y
-
-    # ---- undirected graph and matrices
 
     def undirected(self) -> Graph:
         """Return the graph with every edge in both directions, the larger weight kept; itself if undirected."""
@@ -271,8 +267,6 @@ class Graph:
         scale_both_sides(matrix.indptr, matrix.indices, matrix.data, scale)
         return matrix
 
-    # ---- construction
-
     @classmethod
     def from_edge_index(
         cls,
@@ -350,8 +344,6 @@ class Graph:
         """Return a copy with other features or splits; the facts about the edges measured so far stay."""
         facts = {name: vars(self)[name] for name in _EDGE_FACTS if name in vars(self)}
         return replace(self, **fields, facts=facts)
-
-    # ---- other libraries
 
     @classmethod
     def from_pyg(cls, data: Data, name: str = "graph") -> Graph:

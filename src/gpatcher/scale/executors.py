@@ -16,8 +16,8 @@ from typing import Any, Protocol, TypeVar
 
 from gpatcher.errors import InputError
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+T = TypeVar("T")
+R = TypeVar("R")
 ENGINES = ("local", "ray")
 _AHEAD = 2  # tasks submitted per worker, so that no worker waits for its next one
 _RETRIES = 10  # retries of a task whose node was lost
@@ -28,9 +28,7 @@ _CONNECT_SECONDS = 10.0
 class Engine(Protocol):
     """Maps a function over items in parallel."""
 
-    def map(
-        self, function: Callable[..., Result], items: Iterable[Item], shared: Sequence[Any] = ()
-    ) -> Iterator[tuple[Item, Result]]:
+    def map(self, function: Callable[..., R], items: Iterable[T], shared: Sequence[Any] = ()) -> Iterator[tuple[T, R]]:
         """Yield ``(item, function(item, *shared))`` in the order of completion.
 
         An exception of the function is raised here and cancels the tasks that have not started. The function is at
@@ -41,15 +39,15 @@ class Engine(Protocol):
 
 
 def _map_unordered(
-    items: Iterable[Item],
-    submit: Callable[[Item], Any],
-    wait_any: Callable[[list[Any]], Iterator[tuple[Any, Result]]],
+    items: Iterable[T],
+    submit: Callable[[T], Any],
+    wait_any: Callable[[list[Any]], Iterator[tuple[Any, R]]],
     limit: Callable[[], float],
-) -> Iterator[tuple[Item, Result]]:
+) -> Iterator[tuple[T, R]]:
     """Yield (item, result) in the order of completion, with at most ``limit()`` tasks submitted at a time."""
-    pending: dict[Any, Item] = {}
+    pending: dict[Any, T] = {}
 
-    def collect() -> Iterator[tuple[Item, Result]]:
+    def collect() -> Iterator[tuple[T, R]]:
         for task, result in wait_any(list(pending)):
             yield pending.pop(task), result
 
@@ -61,7 +59,7 @@ def _map_unordered(
         yield from collect()
 
 
-def _wait_futures(futures: list[Future[Result]]) -> Iterator[tuple[Future[Result], Result]]:
+def _wait_futures(futures: list[Future[R]]) -> Iterator[tuple[Future[R], R]]:
     """Wait for at least one future, and yield those that are done with their results."""
     for future in wait(futures, return_when=FIRST_COMPLETED).done:
         yield future, future.result()
@@ -81,9 +79,7 @@ class LocalEngine:
             raise InputError(f"threads must be at least 1, got {threads}")
         self.threads = threads or os.cpu_count() or 1
 
-    def map(
-        self, function: Callable[..., Result], items: Iterable[Item], shared: Sequence[Any] = ()
-    ) -> Iterator[tuple[Item, Result]]:
+    def map(self, function: Callable[..., R], items: Iterable[T], shared: Sequence[Any] = ()) -> Iterator[tuple[T, R]]:
         """See `Engine.map`."""
         pool = ThreadPoolExecutor(self.threads)
         try:
@@ -103,9 +99,7 @@ class ProcessEngine:
             raise InputError(f"jobs must be at least 1, got {processes}")
         self.processes = processes
 
-    def map(
-        self, function: Callable[..., Result], items: Iterable[Item], shared: Sequence[Any] = ()
-    ) -> Iterator[tuple[Item, Result]]:
+    def map(self, function: Callable[..., R], items: Iterable[T], shared: Sequence[Any] = ()) -> Iterator[tuple[T, R]]:
         """See `Engine.map`."""
         if self.processes == 1:
             for item in items:
@@ -148,13 +142,11 @@ class RayEngine:
     def __init__(self, address: str = "local") -> None:
         self.address = address
 
-    def map(
-        self, function: Callable[..., Result], items: Iterable[Item], shared: Sequence[Any] = ()
-    ) -> Iterator[tuple[Item, Result]]:
+    def map(self, function: Callable[..., R], items: Iterable[T], shared: Sequence[Any] = ()) -> Iterator[tuple[T, R]]:
         """See `Engine.map`; the shared arguments are put into the object store once."""
         ray = import_ray()
 
-        def wait_any(tasks: list[Any]) -> Iterator[tuple[Any, Result]]:
+        def wait_any(tasks: list[Any]) -> Iterator[tuple[Any, R]]:
             [done], _ = ray.wait(tasks, num_returns=1)
             try:
                 result = ray.get(done)

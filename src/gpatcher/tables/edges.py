@@ -53,9 +53,6 @@ def open_edges(source: Any, options: TableOptions) -> TableSource:
     return table
 
 
-# ------------------------------------------------------------------------------------------------------ fast path
-
-
 def prefetch(batches: Iterator[Any]) -> Iterator[Any]:
     """Return an iterator whose next batch is read on a thread; reading starts with the call."""
     pool = ThreadPoolExecutor(1)
@@ -175,9 +172,6 @@ def _sorted_union(arrays: list[Any]) -> Any:
     return ids.take(pc.array_sort_indices(ids))
 
 
-# --------------------------------------------------------------------------------------------------- careful path
-
-
 def read_edges(table: TableSource, options: TableOptions, nodes: NodeRows | None) -> EdgeRows:
     """Read the edges whole; errors and warnings name what is wrong. Without nodes, these are the endpoints, sorted."""
     columns = table.read(list(options.edge_columns.values()))
@@ -247,9 +241,6 @@ def edge_weights(table: TableSource, column: str, values: Any, rows: IntArray | 
     invalid = ~((weights > 0) & np.isfinite(weights))  # NaN is not above 0
     table.reject(column, invalid, values, "are missing, not positive or not finite", fix, rows)
     return weights
-
-
-# ------------------------------------------------------------------------------------------------------ undirected
 
 
 def make_undirected(graph: Graph) -> Graph:

@@ -67,8 +67,6 @@ class TableEncoder:
         kinds = (DenseColumn, CategoryColumn, TextColumn)
         return [[encoder for encoder in self.encoders if isinstance(encoder, kind)] for kind in kinds]
 
-    # ---- fit
-
     @classmethod
     def fit(
         cls, columns: Mapping[str, Any], kinds: Mapping[str, str] | None = None, reject: Reject = reject_values
@@ -130,8 +128,6 @@ class TableEncoder:
         nonzero = width - sum(wide) + 8 * len(wide)
         return cls(tuple(encoders), bool(wide) and nonzero < _SPARSE * width), read, messages
 
-    # ---- transform
-
     def transform(self, columns: Mapping[str, Any], reject: Reject = reject_values) -> Features:
         """Encode the rows of a table that has the fitted columns; dense or sparse as the encoder was fitted.
 
@@ -177,8 +173,6 @@ class TableEncoder:
             return np.ascontiguousarray(values.T), lines
         x = _to_csr(values, codes, hashed, [encoder.width for encoder in (*categories, *texts)])
         return (x if self.sparse else x.toarray()), lines
-
-    # ---- save
 
     def save(self, path: Path) -> Path:
         """Write the encoder as JSON."""

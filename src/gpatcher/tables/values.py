@@ -52,9 +52,6 @@ def first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-# ---------------------------------------------------------------------------------------------- dtypes and arrays
-
-
 def is_number(dtype: Any) -> bool:
     """Whether an arrow dtype holds numbers or booleans."""
     tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
@@ -109,9 +106,6 @@ def uncastable_mask(values: Any, dtype: Any) -> npt.NDArray[np.bool_]:
         return False
 
     return np.array([fails(value) for value in values], bool)
-
-
-# ------------------------------------------------------------------------------------------------------- readers
 
 
 def _to_dtype(column: str, values: Any, dtype: Any, is_valid: Callable[[Any], bool], reject: Reject, what: str) -> Any:
