@@ -60,10 +60,6 @@ def csbm(
         Number of features f; x is float32, shape (n, f).
     epsilon : float
         ε, the distance of the labels from the recovery threshold.
-    seed : int
-        Seed of the graph and of the split.
-    train, val : float
-        Fractions of the split; the rest is the test part.
 
     Examples
     --------
@@ -323,12 +319,7 @@ def _with_split(graph: Graph, train: float, val: float, seed: int) -> Graph:
     return graph.with_splits([stratified_split(graph.labels(), train, val, seed)])
 
 
-GENERATORS: dict[str, Callable[..., Graph]] = {
-    "csbm": csbm,
-    "board": minesweeper,
-    "colouring": colouring,
-    "rmat": rmat,
-}
+GENERATORS: dict[str, Callable[..., Graph]] = {"csbm": csbm, "board": minesweeper, "colouring": colouring, "rmat": rmat}
 
 
 def parse_source(source: str) -> Graph:

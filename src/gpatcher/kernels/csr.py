@@ -43,12 +43,7 @@ def count_reversed(indptr: Array, indices: Array, degree: Array) -> None:
 
 @jit
 def place_both_ways(
-    indptr: Array,
-    indices: Array,
-    weights: Array | None,
-    cursor: Array,
-    out_indices: Array,
-    out_weights: Array | None,
+    indptr: Array, indices: Array, weights: Array | None, cursor: Array, out_indices: Array, out_weights: Array | None
 ) -> None:
     """Write each edge into the rows of both endpoints, a self-loop once."""
     for v in range(indptr.size - 1):

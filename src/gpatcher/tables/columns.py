@@ -284,14 +284,9 @@ class TextColumn(Column):
         """Return the column; hashing has nothing to learn."""
         return cls(column, TEXT_FEATURES)
 
-    @property
-    def width(self) -> int:
-        """Number of features."""
-        return self.n_features
-
     def names(self) -> list[str]:
         """Return the names of the features."""
-        return [f"{self.column}: words {j}" for j in range(self.width)]
+        return [f"{self.column}: words {j}" for j in range(self.n_features)]
 
     def encode(self, values: Any, warn: Warn) -> tuple[npt.NDArray[Any], ...]:
         """Return the hashed words of each row as `append_words` takes them."""
@@ -306,7 +301,7 @@ class TextColumn(Column):
             offsets, text = text_buffers(pc.replace_with_mask(values, other, pa.array(words, values.type)))
         room = (text.size + len(values)) // 3  # a word has two characters and a separator at least
         hashed = np.empty(len(values) + 1, np.int64), np.empty(room, np.int32), np.empty(room, np.float32)
-        hash_words(offsets, text, self.width, *hashed)
+        hash_words(offsets, text, self.n_features, *hashed)
         return hashed
 
 

@@ -86,11 +86,7 @@ def read_nodes(table: TableSource, options: TableOptions, encoder: TableEncoder 
             option: _split_values(option, column, columns[column], reject)
             for option, column in options.split_columns.items()
         },
-        counts={
-            "node_rows": node_rows,
-            "missing_ids": node_rows - with_id,
-            "duplicate_ids": with_id - len(ids.values),
-        },
+        counts={"node_rows": node_rows, "missing_ids": node_rows - with_id, "duplicate_ids": with_id - len(ids.values)},
     )
 
 
