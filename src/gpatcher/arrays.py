@@ -11,6 +11,7 @@ from gpatcher.errors import InputError, counted, some
 
 IntArray = npt.NDArray[np.integer[Any]]
 FloatArray = npt.NDArray[np.floating[Any]]
+BoolArray = npt.NDArray[np.bool_]
 Features: TypeAlias = Any  # a dense or memory-mapped array, or a scipy CSR array; SciPy carries no types
 
 

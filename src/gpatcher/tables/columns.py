@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpatcher.arrays import FloatArray, IntArray
+from gpatcher.arrays import BoolArray, FloatArray, IntArray
 from gpatcher.errors import counted, some
 from gpatcher.kernels.columns import mean_and_deviation, standardise
 from gpatcher.kernels.text_hash import hash_words
@@ -46,7 +46,7 @@ _CLIP = 1e6  # standard deviations or fitted ranges at which a value is clipped
 _WORD = re.compile(r"\b\w\w+\b")  # as in scikit-learn's vectorizers
 
 
-def _warn_missing(warn: Warn, missing: npt.NDArray[np.bool_], replacement: str) -> None:
+def _warn_missing(warn: Warn, missing: BoolArray, replacement: str) -> None:
     """Warn of missing values in a column without a feature that marks them."""
     if missing.any():
         warn(f"{missing.sum()} of {missing.size} values are missing, none was at fitting: encoded as {replacement}")
@@ -105,7 +105,7 @@ class DenseColumn(Column):
     def _names(self) -> list[str]:
         return [self.column]
 
-    def _features(self, values: FloatArray, missing: npt.NDArray[np.bool_], warn: Warn) -> list[FloatArray]:
+    def _features(self, values: FloatArray, missing: BoolArray, warn: Warn) -> list[FloatArray]:
         return [np.where(missing, 0.0, values)]
 
 
@@ -129,7 +129,7 @@ class NumberColumn(DenseColumn):
     def _replacement(self) -> str:
         return f"the mean, {self.mean:.6g}"
 
-    def _features(self, values: FloatArray, missing: npt.NDArray[np.bool_], warn: Warn) -> list[FloatArray]:
+    def _features(self, values: FloatArray, missing: BoolArray, warn: Warn) -> list[FloatArray]:
         scaled = np.zeros(values.size, np.float32)
         if self.scale and standardise(values, self.mean, 1 / self.scale, _CLIP, scaled):
             _warn_clipped(warn, (values - self.mean) * (1 / self.scale), values, "standard deviations")
@@ -167,7 +167,7 @@ class BooleanColumn(DenseColumn):
     def _replacement(self) -> str:
         return f"the mean, {self.mean:.2g}"
 
-    def _features(self, values: FloatArray, missing: npt.NDArray[np.bool_], warn: Warn) -> list[FloatArray]:
+    def _features(self, values: FloatArray, missing: BoolArray, warn: Warn) -> list[FloatArray]:
         return [np.where(missing, self.mean, values)]
 
 
@@ -194,7 +194,7 @@ class DateColumn(DenseColumn):
         cycles = ("year", "week", "day")[: 2 + self.hours]
         return [self.column, *(f"{self.column}: {f} of {cycle}" for cycle in cycles for f in ("sine", "cosine"))]
 
-    def _features(self, values: FloatArray, missing: npt.NDArray[np.bool_], warn: Warn) -> list[FloatArray]:
+    def _features(self, values: FloatArray, missing: BoolArray, warn: Warn) -> list[FloatArray]:
         seconds = np.where(missing, self.low, values)
         position = (seconds - self.low) / ((self.high - self.low) or 1.0)
         _warn_clipped(warn, position, seconds.astype("datetime64[s]"), "times the fitted range")

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from gpatcher.arrays import Features, FloatArray, IntArray
+from gpatcher.arrays import BoolArray, Features, FloatArray, IntArray
 from gpatcher.errors import InputError, counted, some, warn_input
 from gpatcher.io import read_manifest, write_json
 from gpatcher.kernels.columns import append_categories, append_columns
@@ -98,7 +98,7 @@ class TableEncoder:
             if kind not in KINDS:
                 raise InputError(f"column {name!r}: unknown kind {kind!r}; choose one of {', '.join(KINDS)}")
 
-        def reject_with_hint(column: str, invalid: npt.NDArray[np.bool_], values: Any, problem: str, fix: str) -> None:
+        def reject_with_hint(column: str, invalid: BoolArray, values: Any, problem: str, fix: str) -> None:
             reject(column, invalid, values, problem, f"{fix}, or choose another kind: {_kind_option(column)}")
 
         def fit_column(name: str) -> tuple[Any, Any, str]:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gpatcher.arrays import FloatArray, IntArray
+from gpatcher.arrays import BoolArray, FloatArray, IntArray
 from gpatcher.errors import InputError, some, warn_input
 from gpatcher.graph.checks import encode_labels
 from gpatcher.tables.encoder import TableEncoder
@@ -37,7 +37,7 @@ class NodeRows:
     split_values: dict[str, npt.NDArray[Any]]  # values of each node, by option
     counts: dict[str, int]  # the fields of Counts that concern nodes
 
-    def reject(self, column: str, invalid: npt.NDArray[np.bool_], values: Any, problem: str, fix: str) -> None:
+    def reject(self, column: str, invalid: BoolArray, values: Any, problem: str, fix: str) -> None:
         """Raise an InputError where a value is invalid; see `reject_values`."""
         self.ids.table.reject(column, invalid, values, problem, fix, self.ids.rows)
 

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from gpatcher.arrays import IntArray
+from gpatcher.arrays import BoolArray, IntArray
 from gpatcher.errors import InputError, counted, some, warn_input
 from gpatcher.tables.values import first_line, reject_values
 
@@ -133,13 +132,7 @@ class TableSource:
         return f"{hint} The columns are: {', '.join(self.columns)}"
 
     def reject(
-        self,
-        column: str,
-        invalid: npt.NDArray[np.bool_],
-        values: Any,
-        problem: str,
-        fix: str,
-        rows: IntArray | None = None,
+        self, column: str, invalid: BoolArray, values: Any, problem: str, fix: str, rows: IntArray | None = None
     ) -> None:
         """Raise an InputError as `reject_values` does, with the file and the line; the values are those of ``rows``."""
         location = self.location if rows is None else lambda position: self.location(int(rows[position]))

@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpatcher.arrays import FloatArray, IntArray
+from gpatcher.arrays import BoolArray, FloatArray, IntArray
 from gpatcher.errors import InputError
 
 # reject(column, invalid, values, problem, fix) raises an InputError where a value is invalid; see `reject_values`
-Reject: TypeAlias = Callable[[str, npt.NDArray[np.bool_], Any, str, str], None]
+Reject: TypeAlias = Callable[[str, BoolArray, Any, str, str], None]
 # warn(message) collects a warning: columns are encoded on threads, where the line of the caller is not on the stack
 Warn: TypeAlias = Callable[[str], None]
 DAY = 86_400.0
@@ -25,7 +25,7 @@ _BOOLEANS = {"true": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, "no": 0.0, "0": 0.
 
 def reject_values(
     column: str,
-    invalid: npt.NDArray[np.bool_],
+    invalid: BoolArray,
     values: Any,
     problem: str,
     fix: str,
@@ -90,12 +90,12 @@ def blanks_to_null(values: Any) -> Any:
     return pc.if_else(blank, None, values) if pc.any(blank).as_py() else values
 
 
-def missing_mask(values: Any) -> npt.NDArray[np.bool_]:
+def missing_mask(values: Any) -> BoolArray:
     """Return where values are null or NaN."""
     return to_numpy(values.is_null(nan_is_null=True))
 
 
-def uncastable_mask(values: Any, dtype: Any) -> npt.NDArray[np.bool_]:
+def uncastable_mask(values: Any, dtype: Any) -> BoolArray:
     """Return where values cannot be cast to a dtype, one value at a time: for messages only."""
 
     def fails(value: Any) -> bool:
