@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
 from gpatcher.arrays import BoolArray, IntArray
 from gpatcher.errors import InputError, counted, some, warn_input
-from gpatcher.tables.values import first_line, reject_values
+from gpatcher.tables.values import first_line, reject_values, uncastable_mask
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".csv.gz": ",", ".tsv.gz": "\t"}
 _PARQUET = (".parquet", ".pq")
@@ -153,7 +152,7 @@ class TableSource:
             if pa.types.is_dictionary(values.type):
                 values = values.cast(values.type.value_type)
             if pa.types.is_binary(values.type) and not self.is_typed:
-                invalid = np.array([not _is_utf8(value.as_py()) for value in values])
+                invalid = uncastable_mask(values, pa.string())
                 self.reject(name, invalid, values, "are not text in UTF-8", "save the file in that encoding")
             result[name] = values
         return result
@@ -258,11 +257,3 @@ def _check_duplicate_names(source: Any, columns: Sequence[str]) -> None:
             f"{source}: {counted(len(duplicates), 'column name appears', 'column names appear')} more than once: "
             f"{some(duplicates)}; rename them"
         )
-
-
-def _is_utf8(value: bytes | None) -> bool:
-    try:
-        (value or b"").decode()
-    except UnicodeDecodeError:
-        return False
-    return True
