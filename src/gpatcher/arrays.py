@@ -11,18 +11,12 @@ from gpatcher.errors import InputError, counted, some
 
 IntArray = npt.NDArray[np.integer[Any]]
 FloatArray = npt.NDArray[np.floating[Any]]
+BoolArray = npt.NDArray[np.bool_]
 Features: TypeAlias = Any  # a dense or memory-mapped array, or a scipy CSR array; SciPy carries no types
 
 
 def as_numpy(values: Any, what: str) -> npt.NDArray[Any]:
-    """Return a list, array or tensor as an array, without a copy where possible.
-
-    Parameters
-    ----------
-    values : array-like or tensor
-    what : str
-        Name of the argument, for messages.
-    """
+    """Return a list, array or tensor, called ``what`` in messages, as an array, without a copy where possible."""
     if hasattr(values, "detach"):  # a torch tensor, recognised without importing torch
         values = values.detach().cpu()
         if getattr(values, "is_sparse", False):
@@ -42,14 +36,7 @@ def as_numpy(values: Any, what: str) -> npt.NDArray[Any]:
 
 
 def as_integers(values: Any, what: str) -> IntArray:
-    """Return an integer array in native byte order; floats, text and ragged input are refused.
-
-    Parameters
-    ----------
-    values : array-like or tensor of int
-    what : str
-        Name of the argument, for messages.
-    """
+    """Return an integer array in native byte order; floats, text and ragged input are refused."""
     array = as_numpy(values, what)
     if array.size == 0 and array.dtype.kind == "f":
         return array.astype(np.int64)
@@ -62,20 +49,7 @@ def as_integers(values: Any, what: str) -> IntArray:
 
 
 def as_node_index(nodes: Any, n: int, what: str = "graph") -> IntArray:
-    """Return node ids, a boolean mask or a slice as an int64 array of node ids.
-
-    Parameters
-    ----------
-    nodes : int, array-like or tensor of int, boolean mask of shape (n,), or slice
-        Ids count from 0; their order and duplicates are kept.
-    n : int
-        Number of nodes.
-    what : str
-        What the nodes belong to, for messages.
-
-    Returns
-    -------
-    int64 array, shape (k,)
+    """Return node ids, a boolean mask of shape (n,) or a slice as an int64 array of node ids, in their order.
 
     Examples
     --------

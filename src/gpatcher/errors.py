@@ -43,15 +43,7 @@ def some(values: Iterable[Any]) -> str:
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """Return a count with its noun in the singular or plural.
-
-    Parameters
-    ----------
-    number : int
-    one : str
-        Singular.
-    many : str, optional
-        Plural; by default the singular with an s.
+    """Return a count with its noun in the singular, or in the plural, by default with an s.
 
     Examples
     --------

@@ -26,23 +26,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _BLOCK_BYTES = 1 << 22  # read at a time for a hash
 
 
-# ------------------------------------------------------------------------------------------------ writing
-
-
 @contextmanager
 def draft_of(path: str | Path) -> Iterator[Path]:
-    """Yield the path of a draft, which replaces ``path`` if the block ends without an error.
-
-    Parameters
-    ----------
-    path : str or Path
-        File to write; its folder must exist.
-
-    Yields
-    ------
-    Path
-        The draft, for writers that take a path, such as those of pyarrow and safetensors.
-    """
+    """Yield the path of a draft, which replaces ``path`` if the block ends without an error."""
     path = Path(path)
     # one name per process: two machines of a cluster may write the same file
     draft = path.with_name(f".{path.name}-{socket.gethostname()}-{os.getpid()}.partial")
@@ -77,15 +63,7 @@ def write_json(path: str | Path, content: Any) -> None:
 
 
 def append_line(path: str | Path, line: bytes) -> None:
-    """Append a line in a single write and flush it to disk, so that lines of two processes never mix.
-
-    Parameters
-    ----------
-    path : str or Path
-        File; it is created if it does not exist.
-    line : bytes
-        The line with its newline.
-    """
+    """Append a line, with its newline, in one write and flush it, so that lines of two processes never mix."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
@@ -103,18 +81,7 @@ def append_line(path: str | Path, line: bytes) -> None:
 
 @contextmanager
 def new_folder(folder: str | Path) -> Iterator[Path]:
-    """Yield a draft folder, which is renamed to ``folder`` if the block ends without an error.
-
-    Parameters
-    ----------
-    folder : str or Path
-        The new folder; one that exists and is not empty is refused.
-
-    Yields
-    ------
-    Path
-        The draft to write into.
-    """
+    """Yield a draft folder, which is renamed to ``folder``, new or empty, if the block ends without an error."""
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists already; choose another folder or remove it")
@@ -158,27 +125,8 @@ def clear_drafts(folder: Path) -> None:
             draft.unlink(missing_ok=True)
 
 
-# ------------------------------------------------------------------------------------------------ reading
-
-
 def read_manifest(path: Path, kind: str, version: int, what: str) -> dict[str, Any]:
-    """Read the JSON file that describes a folder.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    kind : str
-        Required value of its field ``format``.
-    version : int
-        Required value of its field ``version``.
-    what : str
-        Content of the folder, for messages.
-
-    Returns
-    -------
-    dict
-    """
+    """Read the JSON file that describes a folder with ``what``; its fields ``format`` and ``version`` must match."""
     try:
         manifest: Any = json.loads(path.read_text(encoding="utf-8"))
         matches = manifest["format"] == kind
@@ -203,9 +151,6 @@ def checksum(content: bytes | memoryview | Path) -> str:
         for block in iter(partial(file.read, _BLOCK_BYTES), b""):
             digest.update(block)
     return digest.hexdigest()[:16]
-
-
-# ------------------------------------------------------------------------------------------------ locks
 
 
 @contextmanager

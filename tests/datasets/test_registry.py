@@ -192,7 +192,7 @@ def test_raw_files_are_those_of_the_classes(monkeypatch):
     checked = 0
     for dataset in NAMED.values():
         if dataset.reader is not None:
-            reader = getattr(torch_geometric.datasets, dataset.reader)(f"root/{dataset.folder}", **dataset.arguments)
+            reader = getattr(torch_geometric.datasets, dataset.reader)(f"root/{dataset.reader}", **dataset.arguments)
             assert reader.raw_paths == [f"root/{dataset.raw}/{file}" for file in dataset.files]
             assert reader.processed_paths == [f"root/{dataset.processed}"]
             checked += 1

@@ -180,7 +180,9 @@ def test_no_array_is_pickled_and_the_manifest_is_readable(graph, tmp_path, quick
     manifest = read_model_manifest(tmp_path)
     assert manifest["parameters"]["settings"] == model.settings()
     assert manifest["parameters"]["seed"] == 7
-    assert manifest["extractors"] == [{"name": "ppr", "size": 4, "c": 0.5, "eps": 1e-5, "self_loops": False, "direction": "both"}]
+    assert manifest["extractors"] == [
+        {"name": "ppr", "size": 4, "c": 0.5, "eps": 1e-5, "self_loops": False, "direction": "both"}
+    ]
     assert manifest["fingerprint"] == graph.fingerprint
     assert manifest["patch_table"] is None
     saved = SavedModel.read(tmp_path)

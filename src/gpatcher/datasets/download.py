@@ -28,21 +28,27 @@ LOCK = threading.Lock()
 def build(dataset: NamedSet, base: Path, stage: Path) -> tuple[Graph, list[str]]:
     """Read the raw files, copied or downloaded to ``stage``; return the graph and the names of the downloaded files."""
     if dataset.reader is not None:
-        import torch_geometric.datasets  # noqa: F401  (outside the try: a broken installation is not a broken file)
+        import torch_geometric.datasets  # outside the try: a broken installation is not a broken file
     raw, copies = base / dataset.raw, stage / dataset.raw
     copies.mkdir(parents=True)
     missing = [path.name for path in missing_files(dataset.name, base)]
     try:
-        for file in dataset.files:
-            if file not in missing:
-                # a copy, not a link: a class that downloads again must not write into the user's file
-                shutil.copyfile(raw / file, copies / file)
+        for name in set(dataset.files).difference(missing):
+            # a copy, not a link: a class that downloads again must not write into the user's file
+            shutil.copyfile(raw / name, copies / name)
         if dataset.reader is None:
+            path = copies / dataset.files[0]
             if missing:
-                _download(f"{FILTERED_URL}/{dataset.files[0]}", copies / dataset.files[0])
-            graph = _read_npz(dataset, copies / dataset.files[0])
+                # no pooch: it would serve this file only, as the classes of torch_geometric download all other sets
+                url = f"{FILTERED_URL}/{dataset.files[0]}"
+                with urllib.request.urlopen(url, timeout=_DOWNLOAD_TIMEOUT) as answer, path.open("wb") as file:
+                    shutil.copyfileobj(answer, file)
+            graph = _read_npz(dataset, path)
         else:
-            graph = _read_raw(dataset, stage)
+            reader = getattr(torch_geometric.datasets, dataset.reader)
+            with redirect_stderr(io.StringIO()):  # it reports its progress there
+                data = reader(str(stage / dataset.reader), **dataset.arguments)[0]
+            graph = Graph.from_pyg(data, dataset.name)
         return check_counts(dataset, graph), missing
     except NOT_THE_FILE:
         raise
@@ -84,15 +90,6 @@ def publish(dataset: NamedSet, stage: Path, base: Path, downloaded: list[str], *
     return True
 
 
-def _read_raw(dataset: NamedSet, stage: Path) -> Graph:
-    import torch_geometric.datasets
-
-    reader = getattr(torch_geometric.datasets, str(dataset.reader))
-    with redirect_stderr(io.StringIO()):  # it reports its progress there
-        data = reader(str(stage / dataset.folder), **dataset.arguments)[0]
-    return Graph.from_pyg(data, dataset.name)
-
-
 def read_processed(dataset: NamedSet, path: Path) -> Graph:
     """Read the file that the class of a data set wrote after reading the raw ones."""
     from torch_geometric.data import InMemoryDataset
@@ -117,12 +114,6 @@ def _read_npz(dataset: NamedSet, path: Path) -> Graph:
             splits=[Split(*parts) for parts in zip(*masks, strict=True)],
             name=dataset.name,
         )
-
-
-def _download(url: str, path: Path) -> None:
-    # no pooch: the classes of torch_geometric download all other sets, so it would serve one file and replace two lines
-    with urllib.request.urlopen(url, timeout=_DOWNLOAD_TIMEOUT) as answer, path.open("wb") as file:
-        shutil.copyfileobj(answer, file)
 
 
 def check_counts(dataset: NamedSet, graph: Graph) -> Graph:

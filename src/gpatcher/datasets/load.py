@@ -22,7 +22,7 @@ def load_graph(source: str, root: str | Path | None = None) -> Graph:
         Name of a data set such as ``Cora``, a generator with its arguments such as ``csbm:phi=-0.5,n=5000``, or
         the folder that `save_graph` wrote. Write ``./cora`` for a folder with the name of a data set.
     root : str or Path, optional
-        Folder of the data sets, see `load_dataset`.
+        Folder of all data sets; by default ``$GPATCHER_DATA``, else a folder in the user's cache.
 
     Returns
     -------
@@ -47,22 +47,11 @@ def load_graph(source: str, root: str | Path | None = None) -> Graph:
 
 
 def load_dataset(name: str, root: str | Path | None = None) -> Graph:
-    """Load a benchmark graph with its splits; missing files are downloaded.
+    """Load a benchmark graph, a key of `NAMED`, with its splits; missing files are downloaded.
 
-    The direction of the edges is kept as filed (Texas, Cornell, Wisconsin, Chameleon, Squirrel, Actor and the two
-    sets ``...-filtered-directed``); the other sets are undirected. Raw files are read in a temporary folder and new
-    files are published whole, so that a failure, an interruption or a second process leaves nothing incomplete.
-
-    Parameters
-    ----------
-    name : str
-        Key of `NAMED`, in any case and with ``-`` or ``_``.
-    root : str or Path, optional
-        Folder of all data sets; by default ``$GPATCHER_DATA``, else a folder in the user's cache.
-
-    Returns
-    -------
-    Graph
+    The direction of the edges is kept as filed (Texas, Cornell, Wisconsin, Chameleon, Squirrel, Actor and the two sets
+    ``...-filtered-directed``); the other sets are undirected. Raw files are read in a temporary folder and new files
+    are published whole, so that a failure, an interruption or a second process leaves nothing incomplete.
     """
     dataset, base = named_set(name), dataset_root(root)
     processed = base / dataset.processed

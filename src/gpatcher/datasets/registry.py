@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,45 +18,18 @@ _PLANETOID_PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 
 @dataclass(frozen=True)
 class NamedSet:
-    """A benchmark graph: its files, the class that reads them and how results on it are reported.
+    """A benchmark graph: its files, the class that reads them and how results on it are reported."""
 
-    Parameters
-    ----------
-    name : str
-        Name shown in tables.
-    folder : str
-        Root passed to the class, relative to the data folder.
-    raw : str
-        Folder of the raw files, relative to the data folder.
-    files : tuple of str
-        Names of the raw files.
-    protocol : str
-        Splits of the data set.
-    reader : str, optional
-        Class in `torch_geometric.datasets`; None for an npz file read by gpatcher.
-    arguments : mapping
-        Further arguments of the class.
-    size : tuple of int, optional
-        Nodes, stored edges and test nodes of the first split. None where a truncated file cannot be read anyway.
-    directed : bool
-        Whether edges have a direction. It is kept as filed; `Graph.undirected` drops it.
-    leaky : bool
-        Whether many test nodes duplicate training nodes.
-    metric : {"accuracy", "roc_auc"}
-        ROC-AUC for two classes of very different sizes.
-    """
-
-    name: str
-    folder: str
-    raw: str
-    files: tuple[str, ...]
-    protocol: str
-    reader: str | None = None
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    size: tuple[int, int, int] | None = None
-    directed: bool = False
-    leaky: bool = False
-    metric: str = "accuracy"
+    name: str  # as shown in tables
+    raw: str  # folder of the raw files, relative to the data folder
+    files: tuple[str, ...]  # names of the raw files
+    protocol: str  # splits of the data set
+    reader: str | None = None  # class in torch_geometric.datasets, and its root; None for an npz file read by gpatcher
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # further ones of the class
+    size: tuple[int, int, int] | None = None  # nodes, stored edges and test nodes of the first split
+    directed: bool = False  # whether edges have a direction, which is kept as filed
+    leaky: bool = False  # whether many test nodes duplicate training nodes
+    metric: str = "accuracy"  # or "roc_auc", for two classes of very different sizes
 
     @property
     def processed(self) -> str:
@@ -64,36 +37,22 @@ class NamedSet:
         return str(Path(self.raw).parent / "processed" / "data.pt")
 
 
+def _from_pyg(reader: str, name: str, raw: str, files: Iterable[str], protocol: str, **more: Any) -> NamedSet:
+    """Describe a set that a class of torch_geometric reads from a folder of the same name."""
+    return NamedSet(name, f"{reader}/{raw}", tuple(files), protocol, reader, **more)
+
+
 def _planetoid(name: str, nodes: int, edges: int) -> NamedSet:
-    return NamedSet(
-        name=name,
-        folder="Planetoid",
-        raw=f"Planetoid/{name}/raw",
-        files=tuple(f"ind.{name.lower()}.{part}" for part in _PLANETOID_PARTS),
-        protocol="public split",
-        reader="Planetoid",
-        arguments={"name": name},
-        size=(nodes, edges, 1000),
-    )
+    files = (f"ind.{name.lower()}.{part}" for part in _PLANETOID_PARTS)
+    more = {"arguments": {"name": name}, "size": (nodes, edges, 1000)}
+    return _from_pyg("Planetoid", name, f"{name}/raw", files, "public split", **more)
 
 
 def _geom_gcn(name: str, reader: str, raw: str, prefix: str, size: tuple[int, int, int], **more: Any) -> NamedSet:
     """Describe a set of geom-gcn; the classes of torch_geometric keep the direction of the edges as filed."""
-    return NamedSet(
-        name=name,
-        folder=reader,
-        raw=f"{reader}/{raw}",
-        files=(
-            "out1_node_feature_label.txt",
-            "out1_graph_edges.txt",
-            *(f"{prefix}_split_0.6_0.2_{i}.npz" for i in range(10)),
-        ),
-        protocol="ten geom-gcn splits (48/32/20)",
-        reader=reader,
-        size=size,
-        directed=True,
-        **more,
-    )
+    splits = (f"{prefix}_split_0.6_0.2_{i}.npz" for i in range(10))
+    files = ("out1_node_feature_label.txt", "out1_graph_edges.txt", *splits)
+    return _from_pyg(reader, name, raw, files, "ten geom-gcn splits (48/32/20)", size=size, directed=True, **more)
 
 
 def _webkb(name: str, size: tuple[int, int, int]) -> NamedSet:
@@ -109,27 +68,15 @@ def _wikipedia(name: str, size: tuple[int, int, int]) -> NamedSet:
 
 def _heterophilous(name: str, metric: str = "accuracy") -> NamedSet:
     key = name.lower().replace("-", "_")
-    return NamedSet(
-        name=name,
-        folder="HeterophilousGraphDataset",
-        raw=f"HeterophilousGraphDataset/{key}/raw",
-        files=(f"{key}.npz",),
-        protocol="ten splits (50/25/25)",
-        reader="HeterophilousGraphDataset",
-        arguments={"name": name},
-        metric=metric,
-    )
+    more = {"arguments": {"name": name}, "metric": metric}
+    reader, protocol = "HeterophilousGraphDataset", "ten splits (50/25/25)"
+    return _from_pyg(reader, name, f"{key}/raw", [f"{key}.npz"], protocol, **more)
 
 
 def _filtered(name: str, directed: bool = False) -> NamedSet:
-    return NamedSet(
-        name=name,
-        folder="filtered",
-        raw="filtered",
-        files=(f"{name.lower().replace('-', '_')}.npz",),
-        protocol="ten geom-gcn splits without the duplicate nodes (about 48/32/20)",
-        directed=directed,
-    )
+    files = (f"{name.lower().replace('-', '_')}.npz",)
+    protocol = "ten geom-gcn splits without the duplicate nodes (about 48/32/20)"
+    return NamedSet(name, "filtered", files, protocol, directed=directed)
 
 
 # A truncated text file still parses, hence the sizes; a truncated pickle or npz file does not.
@@ -164,13 +111,7 @@ def canonical_key(name: str) -> str:
 
 
 def named_set(name: str) -> NamedSet:
-    """Return the entry of a data set, its name in any case and with ``-`` or ``_``.
-
-    Examples
-    --------
-    >>> named_set("roman_empire").name
-    'Roman-empire'
-    """
+    """Return the entry of a data set, its name in any case and with ``-`` or ``_``."""
     key = canonical_key(name)
     if key not in NAMED:
         names = {key: dataset.name for key, dataset in NAMED.items()}

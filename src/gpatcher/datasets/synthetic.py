@@ -1,7 +1,7 @@
 """Random graphs with known properties: block model, minesweeper board, proper colouring, R-MAT.
 
-Each generator returns an undirected `Graph` without self-loops and with one stratified split; the same
-arguments give the same graph. `parse_source` builds one from a string such as ``csbm:phi=-0.5,n=5000``.
+Each generator returns an undirected `Graph` without self-loops and with one stratified split, of which ``train`` and
+``val`` are the fractions. The same arguments, ``seed`` among them, give the same graph.
 """
 
 from __future__ import annotations
@@ -60,10 +60,6 @@ def csbm(
         Number of features f; x is float32, shape (n, f).
     epsilon : float
         ε, the distance of the labels from the recovery threshold.
-    seed : int
-        Seed of the graph and of the split.
-    train, val : float
-        Fractions of the split; the rest is the test part.
 
     Examples
     --------
@@ -144,19 +140,9 @@ def minesweeper(
 ) -> Graph:
     """Draw a minesweeper board: cells are joined to the up to eight around them, the label marks the mines.
 
-    The features of a cell are the one-hot number of mines among its neighbours, in columns 0 to 8. For a hidden cell
-    they are zero and column 9 is 1. Mines and hidden cells are drawn independently of each other.
-
-    Parameters
-    ----------
-    rows, columns : int
-        Size of the board; the cell at (row, column) is node ``row * columns + column``.
-    mines, hidden : float
-        Fractions of the cells with a mine and of the hidden cells, in [0, 1].
-    seed : int
-        Seed of the graph and of the split.
-    train, val : float
-        Fractions of the split; the rest is the test part.
+    The cell at (row, column) is node ``row * columns + column``. Its features are the one-hot number of mines among its
+    neighbours, in columns 0 to 8. For a hidden cell they are zero and column 9 is 1. ``mines`` and ``hidden`` are
+    fractions of the cells, drawn independently of each other.
 
     Examples
     --------
@@ -202,25 +188,13 @@ def colouring(
     """Draw a connected regular graph whose classes are a proper colouring: no edge joins equal labels.
 
     A circulant graph with shuffled ids: i is adjacent to i ± s (mod n) for s = 1 and further random offsets that are
-    not multiples of ``colours``, and the colour of i is i mod ``colours``. There are no features.
+    not multiples of ``colours``, and the colour of i is i mod ``colours``. There are no features. ``n`` is a multiple
+    of ``colours``, and ``degree`` is even.
 
-    All neighbours of every node differ from it, so the vector H of node heterophily is constant. In a regular graph
-    the constant vector is the eigenvector of Ã at eigenvalue 1: all energy of H lies at the lowest frequency. The
-    energy of the labels does not. For the indicator z of a class zᵀ Ã z = 0, so the mean eigenvalue of z, weighted by
-    energy, is 0. As z has energy at eigenvalue 1 (its mean is not 0), it has energy at negative eigenvalues too.
-
-    Parameters
-    ----------
-    n : int
-        Number of nodes, a multiple of ``colours``.
-    colours : int
-        Number of classes, at least 2.
-    degree : int
-        Degree of every node, even.
-    seed : int
-        Seed of the graph and of the split.
-    train, val : float
-        Fractions of the split; the rest is the test part.
+    All neighbours of every node differ from it, so the vector H of node heterophily is constant. In a regular graph the
+    constant vector is the eigenvector of Ã at eigenvalue 1: all energy of H lies at the lowest frequency. The energy of
+    the labels does not. For the indicator z of a class zᵀ Ã z = 0, so the mean eigenvalue of z, weighted by energy, is
+    0. As z has energy at eigenvalue 1 (its mean is not 0), it has energy at negative eigenvalues too.
 
     Examples
     --------
@@ -273,26 +247,11 @@ def rmat(
 
         [[a, b], [c, d]],    d = 1 - a - b - c.
 
-    Self-loops, duplicate edges and ids of n or more are drawn again. Labels are contiguous blocks of ids,
-    y_i = ⌊i · classes / n⌋. The first blocks hold the hubs, so many edges stay within a class because of the degrees
-    alone; beyond that, edges favour the same class where a d > b c. With the default probabilities (those of
-    Graph 500) a d is slightly below b c, and edges hardly depend on the class once degrees are accounted for;
-    a=0.45, b=0.15, c=0.15 gives homophilous labels. Features are Gaussian around a random mean per class.
-
-    Parameters
-    ----------
-    n, m : int
-        Number of nodes, not necessarily a power of two, and of edges.
-    a, b, c : float
-        Probabilities of the quadrants.
-    classes : int
-        Number of classes.
-    features : int
-        Number of features, 0 for none; x is float32, shape (n, features).
-    seed : int
-        Seed of the graph and of the split.
-    train, val : float
-        Fractions of the split; the rest is the test part.
+    Self-loops, duplicate edges and ids of n or more are drawn again. Labels are contiguous blocks of ids, y_i = ⌊i ·
+    classes / n⌋. The first blocks hold the hubs, so many edges stay within a class because of the degrees alone; beyond
+    that, edges favour the same class where a d > b c. With the default probabilities (those of Graph 500) a d is
+    slightly below b c, and edges hardly depend on the class once degrees are accounted for; a=0.45, b=0.15, c=0.15
+    gives homophilous labels. Features, none by default, are Gaussian around a random mean per class.
 
     Examples
     --------
@@ -360,23 +319,14 @@ def _with_split(graph: Graph, train: float, val: float, seed: int) -> Graph:
     return graph.with_splits([stratified_split(graph.labels(), train, val, seed)])
 
 
-GENERATORS: dict[str, Callable[..., Graph]] = {
-    "csbm": csbm,
-    "board": minesweeper,
-    "colouring": colouring,
-    "rmat": rmat,
-}
+GENERATORS: dict[str, Callable[..., Graph]] = {"csbm": csbm, "board": minesweeper, "colouring": colouring, "rmat": rmat}
 
 
 def parse_source(source: str) -> Graph:
-    """Generate a graph from a string such as ``csbm:phi=-0.5,n=5000``; arguments left out have their defaults.
+    """Generate a graph from a string such as ``csbm:phi=-0.5,n=5000``, which becomes its name.
 
-    Integers may be written 1000000, 1_000_000 or 1e6. The string becomes the name of the graph.
-
-    Parameters
-    ----------
-    source : str
-        Key of `GENERATORS`, followed by ``:name=value,...`` where arguments differ from the defaults.
+    The string is a key of `GENERATORS` and the arguments that differ from the defaults. Integers may be written
+    1000000, 1_000_000 or 1e6.
 
     Examples
     --------

@@ -15,9 +15,6 @@ from gpatcher.graph.split import PARTS, Split
 BLOCK_BYTES = 1 << 24  # features are scanned in blocks of this size, so that a check needs no copy of them
 
 
-# ------------------------------------------------------------------------------------------------ edges
-
-
 def edge_rows(edge_index: Any) -> tuple[IntArray, IntArray]:
     """Return sources and targets of an edge index: an array of shape (2, m) or a pair of arrays."""
     if isinstance(edge_index, tuple) and len(edge_index) == 2:
@@ -106,9 +103,6 @@ def warn_self_loops(name: str, count: int) -> None:
         )
 
 
-# ------------------------------------------------------------------------------------------------ features
-
-
 def check_features(x: Any, n: int) -> Features | None:
     """Return features as a two-dimensional array or scipy CSR array, not copied where possible; they must be finite."""
     if x is None:
@@ -152,17 +146,8 @@ def _check_finite(x: Any) -> None:
     )
 
 
-# ------------------------------------------------------------------------------------------------ labels and splits
-
-
 def encode_labels(values: Sequence[Any]) -> tuple[IntArray, tuple[str, ...]]:
-    """Return the class of each value, -1 for None and NaN, and the sorted class names.
-
-    Examples
-    --------
-    >>> encode_labels(["cat", None, "ant"])
-    (array([ 1, -1,  0]), ('ant', 'cat'))
-    """
+    """Return the class of each value, -1 for None and NaN, and the sorted class names."""
     distinct = {v for v in values if v is not None and v == v}  # NaN is the only value unequal to itself
     try:
         names = sorted(distinct)
@@ -205,18 +190,7 @@ def check_labels(y: Any, n: int, classes: Sequence[str] | None, name: str) -> tu
 
 
 def check_split(split: Split, where: str, y: IntArray, classes: Sequence[str]) -> None:
-    """Raise an error or warn if a split does not fit the labels of a graph.
-
-    Parameters
-    ----------
-    split : Split
-    where : str
-        Name of the graph and of the split, for messages.
-    y : int64 array, shape (n,)
-        Labels, -1 for unlabelled nodes.
-    classes : sequence of str
-        Names of the classes.
-    """
+    """Raise an error or warn, with ``where`` in front, if a split does not fit the labels of a graph."""
     for part in PARTS:
         ids = getattr(split, part)
         if ids.size and ids[-1] >= y.size:

@@ -15,22 +15,7 @@ Rows: TypeAlias = tuple[IntArray, IntArray, FloatArray | None]  # indptr, indice
 
 
 def rows_of_edges(source: IntArray, target: IntArray, weight: FloatArray | None, n: int) -> tuple[Rows, int]:
-    """Sort edges into rows and add up the weights of duplicates.
-
-    Parameters
-    ----------
-    source, target : int array, shape (m,)
-    weight : float array, shape (m,), or None
-    n : int
-        Number of nodes.
-
-    Returns
-    -------
-    rows : tuple
-        indptr, indices and weights, read-only.
-    duplicates : int
-        Number of edges merged into an equal edge.
-    """
+    """Sort edges into read-only rows, the weights of duplicates added; also return the number of these."""
     degree = np.zeros(n + 1, np.int64)
     count_edges(source, degree[1:])
     indptr: IntArray = np.cumsum(degree)

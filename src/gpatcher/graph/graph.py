@@ -18,7 +18,6 @@ import scipy.sparse as sp
 
 from gpatcher.arrays import Features, FloatArray, IntArray
 from gpatcher.errors import InputError, counted, warn_input
-from gpatcher.graph import convert
 from gpatcher.graph.checks import (
     check_edge_ids,
     check_features,
@@ -26,12 +25,13 @@ from gpatcher.graph.checks import (
     check_split,
     check_weights,
     edge_rows,
+    encode_labels,
     node_count,
     warn_duplicates,
     warn_self_loops,
 )
 from gpatcher.graph.csr import rows_of_edges, undirected_rows, update_hash
-from gpatcher.graph.split import Split
+from gpatcher.graph.split import PARTS, Split
 from gpatcher.kernels.csr import clear_diagonal, count_one_way, count_self_loops, scale_both_sides, sum_rows
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Graph:
     y : int64 array, shape (n,), optional
         Class of each node, -1 for unlabelled nodes.
     classes : tuple of str
-        Class names: ``classes[c]`` is the name of class c.
+        Names of the classes.
     splits : tuple of Split
         Splits that belong to the data.
     name : str
@@ -74,8 +74,7 @@ class Graph:
     node_ids : array, shape (n,), optional
         Ids of the nodes in the source of the data.
     facts : mapping of str to value, optional
-        Values of ``one_way_edges``, ``self_loops``, ``fingerprint`` or ``content_hash`` that were measured before. Each
-        takes a pass over the edges to measure again.
+        Properties such as ``self_loops`` that were measured before, each of which takes a pass over the edges.
 
     Examples
     --------
@@ -100,8 +99,6 @@ class Graph:
     def __post_init__(self, facts: Mapping[str, Any] | None) -> None:
         for name, value in (facts or {}).items():
             object.__setattr__(self, name, value)  # fills the cached property of that name
-
-    # ---- properties
 
     @property
     def n(self) -> int:
@@ -175,19 +172,18 @@ class Graph:
         """Return the neighbours of node v in ascending order."""
         return self.indices[self.indptr[v] : self.indptr[v + 1]]
 
+    def _sources(self) -> IntArray:
+        """Return the source of each stored edge, shape (m,); its target is in ``indices``."""
+        return np.repeat(np.arange(self.n), np.diff(self.indptr))
+
     def labels(self) -> IntArray:
         """Return ``y``; raise an error if no node has a label."""
         if self.y is None or not self.num_classes:
             raise InputError(f"{self.name} has no labels; pass y with the class of each node, -1 for unlabelled nodes")
         return self.y
 
-    # ---- undirected graph and matrices
-
     def undirected(self) -> Graph:
-        """Return the graph with every edge in both directions; itself if it is undirected.
-
-        If the two directions differ in weight, the larger weight is kept.
-        """
+        """Return the graph with every edge in both directions, the larger weight kept; itself if undirected."""
         return self._undirected if self.is_directed else self
 
     @cached_property
@@ -224,10 +220,6 @@ class Graph:
             None gives the adjacency as stored, which shares its index arrays with the graph. Otherwise the adjacency is
             that of the undirected graph, without self-loops (False) or with one of weight 1 at every node (True).
 
-        Returns
-        -------
-        scipy.sparse.csr_array
-
         Examples
         --------
         >>> Graph.from_edge_index([[0], [1]]).adjacency(self_loops=True).toarray()
@@ -261,10 +253,6 @@ class Graph:
         dtype : dtype
             Type of the values.
 
-        Returns
-        -------
-        scipy.sparse.csr_array
-
         Examples
         --------
         >>> Graph.from_edge_index([[0, 1], [1, 0]], num_nodes=3).normalised().toarray()
@@ -278,8 +266,6 @@ class Graph:
         np.divide(1.0, np.sqrt(degree), out=scale, where=degree > 0)
         scale_both_sides(matrix.indptr, matrix.indices, matrix.data, scale)
         return matrix
-
-    # ---- construction
 
     @classmethod
     def from_edge_index(
@@ -314,16 +300,8 @@ class Graph:
             Positive edge weights.
         classes : sequence of str, optional
             Class names; by default "0", "1", ...
-        splits : sequence of Split
-            Splits that belong to the data.
-        name : str
-            Name for tables, records and messages.
-        node_ids : array, shape (n,), optional
-            Ids of the nodes in the source of the data.
-
-        Returns
-        -------
-        Graph
+        splits, name, node_ids
+            See `Graph`.
         """
         source, target = edge_rows(edge_index)
         n = node_count(num_nodes, x, y, source, target)
@@ -367,21 +345,55 @@ class Graph:
         facts = {name: vars(self)[name] for name in _EDGE_FACTS if name in vars(self)}
         return replace(self, **fields, facts=facts)
 
-    # ---- other libraries
-
     @classmethod
     def from_pyg(cls, data: Data, name: str = "graph") -> Graph:
         """Build a graph from a PyG ``Data``: edge_index, edge_weight, x, y and the three masks."""
-        return convert.from_pyg(cls, data, name)
+        if data.edge_index is None:
+            raise InputError("the Data object has no edge_index; convert adj_t or HeteroData to edge_index first")
+        y = data.y
+        if y is not None and y.dim() == 2 and y.size(1) == 1:
+            y = y.view(-1)
+        # only an explicit number of nodes: PyG would infer one, with a warning of its own
+        n = data.num_nodes if "num_nodes" in data or data.x is not None else None
+        graph = cls.from_edge_index(data.edge_index, x=data.x, y=y, num_nodes=n, weights=data.edge_weight, name=name)
+        masks = [data.get(f"{part}_mask") for part in PARTS]
+        if masks[0] is None:
+            return graph
+        if any(mask is None for mask in masks):
+            raise InputError("the Data object has a train_mask but not all of train_mask, val_mask and test_mask")
+        columns = [mask.view(mask.size(0), -1).numpy().T for mask in masks]
+        return graph.with_splits([Split(*parts) for parts in zip(*columns, strict=True)])
 
     def to_pyg(self) -> Data:
         """Return a PyG ``Data`` with the same edges, features and labels, and masks of shape (n, splits)."""
-        return convert.to_pyg(self)
+        import torch
+        from torch_geometric.data import Data
+
+        edge_index = np.stack([self._sources(), self.indices.astype(np.int64)])
+        data = Data(edge_index=torch.from_numpy(edge_index), num_nodes=self.n)
+        if self.weights is not None:
+            data.edge_weight = torch.from_numpy(self.weights.copy())
+        if self.x is not None:
+            data.x = torch.from_numpy(np.array(self.x.toarray() if sp.issparse(self.x) else self.x))
+        if self.y is not None:
+            data.y = torch.from_numpy(self.y.copy())
+        for part in PARTS if self.splits else ():
+            mask = np.zeros((self.n, len(self.splits)), dtype=bool)
+            for column, split in enumerate(self.splits):
+                mask[getattr(split, part), column] = True
+            data[f"{part}_mask"] = torch.from_numpy(mask)
+        return data
 
     @classmethod
     def from_scipy(cls, adjacency: Any, x: Any = None, y: Any = None, name: str = "graph") -> Graph:
         """Build a graph from a square SciPy sparse matrix; its values are the weights, unless all are 1."""
-        return convert.from_scipy(cls, adjacency, x, y, name)
+        if not sp.issparse(adjacency):
+            raise InputError(f"adjacency must be a scipy sparse matrix, got {type(adjacency).__name__}")
+        if adjacency.ndim != 2 or adjacency.shape[0] != adjacency.shape[1]:
+            raise InputError(f"adjacency must be square, got shape {adjacency.shape}")
+        coo = sp.coo_array(adjacency)
+        weights = None if bool((coo.data == 1).all()) else coo.data
+        return cls.from_edge_index((coo.row, coo.col), x=x, y=y, num_nodes=coo.shape[0], weights=weights, name=name)
 
     def to_scipy(self) -> sp.csr_array:
         """Return the adjacency as a SciPy CSR array; the same as `adjacency`."""
@@ -400,11 +412,45 @@ class Graph:
         features : sequence of str
             Numeric node attributes, one feature column each.
         """
-        return convert.from_networkx(cls, graph, label, features)
+        nodes = dict(graph.nodes(data=True))
+        position = {node: i for i, node in enumerate(nodes)}
+        edges = [(position[a], position[b], attributes.get("weight")) for a, b, attributes in graph.edges(data=True)]
+        if not graph.is_directed():
+            edges += [(b, a, w) for a, b, w in edges if a != b]
+        source, target, weights = zip(*edges, strict=True) if edges else ((), (), ())
+        for node, attributes in nodes.items():
+            missing = [f for f in features if f not in attributes]
+            if missing:
+                raise InputError(f"node {node!r} has no attribute {missing[0]!r}; add the attribute or remove the node")
+        y, classes = None, None
+        if label is not None:
+            y, classes = encode_labels([attributes.get(label) for attributes in nodes.values()])
+        ids = np.empty(len(nodes), dtype=object)
+        ids[:] = list(nodes)
+        return cls.from_edge_index(
+            (np.array(source, np.int64), np.array(target, np.int64)),
+            x=np.array([[attributes[f] for f in features] for attributes in nodes.values()]) if features else None,
+            y=y,
+            num_nodes=len(nodes),
+            weights=weights if edges and None not in weights else None,
+            classes=classes,
+            name=graph.name or "graph",
+            node_ids=ids,
+        )
 
     def to_networkx(self) -> nx.Graph:
         """Return a NetworkX graph, directed if this one is, with the attributes ``label`` and ``weight``."""
-        return convert.to_networkx(self)
+        import networkx as nx
+
+        result: nx.Graph = nx.DiGraph() if self.is_directed else nx.Graph()
+        names = list(range(self.n)) if self.node_ids is None else list(self.node_ids)
+        y = np.full(self.n, -1) if self.y is None else self.y
+        for node, label in zip(names, y, strict=True):
+            result.add_node(node, **({"label": self.classes[label]} if label >= 0 else {}))
+        for e, (a, b) in enumerate(zip(self._sources(), self.indices, strict=True)):
+            attributes = {} if self.weights is None else {"weight": float(self.weights[e])}
+            result.add_edge(names[a], names[b], **attributes)
+        return result
 
     def __repr__(self) -> str:
         parts = [counted(self.n, "node"), counted(self.stored_edges, "stored edge")]

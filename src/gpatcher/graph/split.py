@@ -104,10 +104,6 @@ def stratified_split(y: npt.ArrayLike, train: float, val: float, seed: int) -> S
     seed : int
         Seed of the random generator.
 
-    Returns
-    -------
-    Split
-
     Examples
     --------
     >>> split = stratified_split([0] * 6 + [1] * 4 + [-1], train=0.5, val=0.25, seed=0)
@@ -148,15 +144,9 @@ def parse_splits(text: str) -> list[int]:
 
 
 def plan_runs(graph: Graph, splits: str, seed: int) -> list[tuple[int, int]]:
-    """Return (split, seed) of each run that ``splits`` asks for.
+    """Return (split, seed) of each run that ``splits`` asks for, in numbers such as ``0,1`` or ``all``.
 
-    Parameters
-    ----------
-    graph : Graph
-    splits : str
-        ``all`` for every split of the graph, or ten seeds where it has one split or none; or numbers such as ``0,1``.
-    seed : int
-        Of the first run.
+    ``all`` is every split of the graph, or ten seeds where it has one split or none; ``seed`` is that of the first run.
     """
     several = len(graph.splits) > 1
     available = len(graph.splits) if several else _SEEDS
@@ -198,25 +188,10 @@ def split_from_parts(parts: npt.NDArray[Any]) -> Split:
 
 
 def stratified_folds(y: npt.ArrayLike, count: int, seed: int, groups: npt.NDArray[Any] | None = None) -> list[Split]:
-    """Divide the labelled nodes into folds, with the same fractions of every class.
+    """Divide the labelled nodes into at least 3 folds, with the same fractions of every class.
 
     In split i, fold i is the test part, the next fold the validation part, and the others are the training part, so
-    that each labelled node is tested once.
-
-    Parameters
-    ----------
-    y : array-like of int, shape (n,)
-        Class of each node; nodes with -1 are left out.
-    count : int
-        Number of folds, at least 3.
-    seed : int
-        Seed of the random generator.
-    groups : array, shape (n,), optional
-        Group of each node; the nodes of a group stay in one fold.
-
-    Returns
-    -------
-    list of Split
+    that each labelled node is tested once. The nodes of a group, if there are ``groups``, stay in one fold.
     """
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
@@ -256,20 +231,8 @@ def stratified_folds(y: npt.ArrayLike, count: int, seed: int, groups: npt.NDArra
 def time_split(y: npt.ArrayLike, times: npt.NDArray[Any], train: float, val: float) -> Split:
     """Train on the earliest labelled nodes, validate on the next and test on the latest.
 
-    Nodes with equal times stay in one part, so that every training node is strictly earlier than all others.
-
-    Parameters
-    ----------
-    y : array-like of int, shape (n,)
-        Class of each node; nodes with -1 are left out.
-    times : array of float, shape (n,)
-        Time of each node; larger is later.
-    train, val : float
-        Fractions of the labelled nodes, approximated as well as equal times allow.
-
-    Returns
-    -------
-    Split
+    Nodes with equal times stay in one part, so that every training node is strictly earlier than all others; the
+    fractions are met as well as that allows.
     """
     y, times = np.asarray(y), np.asarray(times, dtype=float)
     check_fractions(train, val)

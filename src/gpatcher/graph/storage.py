@@ -30,18 +30,7 @@ _FACTS = {
 
 
 def save_graph(graph: Graph, folder: str | Path) -> Path:
-    """Write a graph into a new folder.
-
-    Parameters
-    ----------
-    graph : Graph
-    folder : str or Path
-        The new folder; one that exists and is not empty is refused.
-
-    Returns
-    -------
-    Path
-        The folder.
+    """Write a graph into a new folder; one that exists and is not empty is refused.
 
     Examples
     --------
@@ -52,22 +41,12 @@ def save_graph(graph: Graph, folder: str | Path) -> Path:
     [1]
     """
     with new_folder(folder) as draft:
-        write_edges(graph, draft)
-        write_rest(graph, draft)
+        write_graph(graph, draft)
     return Path(folder)
 
 
 def open_graph(folder: str | Path) -> Graph:
-    """Open a graph written by `save_graph` or `store_tables`; its arrays are memory-mapped.
-
-    Parameters
-    ----------
-    folder : str or Path
-
-    Returns
-    -------
-    Graph
-    """
+    """Open a graph written by `save_graph` or `store_tables`; its arrays are memory-mapped."""
     folder = Path(folder)
     if not (folder / _MANIFEST).is_file():
         raise InputError(f"{folder} holds no graph: it has no {_MANIFEST}; 'gpatcher store' writes one")
@@ -98,30 +77,22 @@ def open_graph(folder: str | Path) -> Graph:
     )
 
 
-def write_edges(graph: Graph, draft: Path) -> None:
-    """Write the edges and their weights into the draft of a stored graph."""
-    np.save(draft / "indptr.npy", graph.indptr)
-    np.save(draft / "indices.npy", graph.indices)
-    if graph.weights is not None:
-        np.save(draft / "weights.npy", graph.weights)
-
-
-def write_rest(graph: Graph, draft: Path) -> None:
-    """Write all but the edges into the draft of a stored graph, the manifest last."""
+def write_graph(graph: Graph, draft: Path, *, edges: bool = True) -> None:
+    """Write the files of a stored graph into a draft, with or without the edges, the manifest last."""
     arrays: dict[str, Any] = {"y": graph.y}
-    shape, text_ids = None, False
-    if sp.issparse(graph.x):
-        x: Any = graph.x
+    if edges:
+        arrays |= {"indptr": graph.indptr, "indices": graph.indices, "weights": graph.weights}
+    x: Any = graph.x
+    if sp.issparse(x):
         arrays |= {"x_data": x.data, "x_indices": x.indices, "x_indptr": x.indptr}
-        shape = x.shape
     else:
-        arrays["x"] = graph.x
+        arrays["x"] = x
     for k, split in enumerate(graph.splits):
         arrays |= {f"split{k}_{part}": getattr(split, part) for part in PARTS}
-    if graph.node_ids is not None and graph.node_ids.dtype.kind in "iu":
+    text_ids = graph.node_ids is not None and graph.node_ids.dtype.kind not in "iu"
+    if not text_ids:
         arrays["node_ids"] = graph.node_ids
-    elif graph.node_ids is not None:
-        text_ids = True
+    else:
         try:
             pq.write_table(pa.table({"id": graph.node_ids}), draft / _TEXT_IDS)
         except pa.ArrowException as error:
@@ -138,7 +109,7 @@ def write_rest(graph: Graph, draft: Path) -> None:
         "duplicate_edges": graph.duplicate_edges,
         "splits": len(graph.splits),
         "text_ids": text_ids,
-        "x_shape": shape,
+        "x_shape": x.shape if sp.issparse(x) else None,
         "arrays": {name: (array.shape, array.dtype.str) for name, array in stored.items()},
     }
     write_json(draft / _MANIFEST, manifest | {key: getattr(graph, name) for name, key in _FACTS.items()})

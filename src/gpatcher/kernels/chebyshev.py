@@ -75,26 +75,11 @@ def chebyshev_pairs(
     out: Array,
     added: Overlay = None,
 ) -> None:
-    """Compute T_k(Ã)[v, u] for k = 1, ..., K, every source v and its candidates u.
+    """Write T_k(Ã)[v, u], k = 1, ..., K, of sources v and candidates u (-1: none) to ``out``, (b, k, K) zeros.
 
-    The column T_k(Ã) e_v is represented by y_k = D^-1/2 T_k(Ã) e_v / sqrt(d_v), which satisfies
-    y_{k+1} = 2 D^-1 A y_k - y_{k-1}. From the second step on, only the nodes with the largest abs(y_k) propagate, as
-    many as have at most ``budget`` entries in their rows: y_k squared measures what a node contributes per entry.
-
-    Parameters
-    ----------
-    indptr, indices, weights : array, array, array or None
-        Undirected adjacency in CSR form.
-    degree : float array, shape (n,)
-    sources : int array, shape (b,)
-    candidates : int array, shape (b, k)
-        Nodes u of each source, padded with -1.
-    budget : int
-        Entries that a step may read.
-    out : float array, shape (b, k, K)
-        Moments, written; initialised with 0.
-    added : Overlay
-        Rows of unseen nodes.
+    The column T_k(Ã) e_v is represented by y_k = D^-1/2 T_k(Ã) e_v / sqrt(d_v), which satisfies y_{k+1} = 2 D^-1 A y_k
+    - y_{k-1}. From the second step on, only the nodes with the largest abs(y_k) propagate, as many as have at most
+    ``budget`` entries in their rows: y_k squared measures what a node contributes per entry.
     """
     n = indptr.size - 1
     if added is not None:

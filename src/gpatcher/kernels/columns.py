@@ -41,22 +41,7 @@ def standardise(numbers: Array, mean: float, factor: float, limit: float, out: A
 
 @jit
 def append_columns(values: Array, cursor: Array, indices: Array, data: Array) -> int:
-    """Write dense columns as the first columns of CSR rows.
-
-    Parameters
-    ----------
-    values : array, shape (d, n)
-        The columns.
-    cursor : int array, shape (n,)
-        Position of the next entry of each row; advanced.
-    indices, data : array
-        Entries of the CSR matrix, written.
-
-    Returns
-    -------
-    int
-        Number of values other than 0.
-    """
+    """Write dense columns (d, n) as the first of CSR rows, at ``cursor``, which moves on; return the nonzeros."""
     nonzero = 0
     for v in range(cursor.size):
         at = cursor[v]
@@ -70,23 +55,9 @@ def append_columns(values: Array, cursor: Array, indices: Array, data: Array) ->
 
 @jit
 def append_categories(codes: Array, offsets: Array, cursor: Array, indices: Array, data: Array) -> int:
-    """Write categorical columns as one-hot columns of CSR rows, a stored zero where the code is -1.
+    """Write categories (c, n) as one-hot columns of CSR rows, at ``cursor``, which moves on; return the ones.
 
-    Parameters
-    ----------
-    codes : int array, shape (c, n)
-        Category of each node in each column, -1 for none.
-    offsets : int array, shape (c,)
-        First one-hot column of each categorical column.
-    cursor : int array, shape (n,)
-        Position of the next entry of each row; advanced.
-    indices, data : array
-        Entries of the CSR matrix, written.
-
-    Returns
-    -------
-    int
-        Number of ones.
+    The one-hot columns of category c start at ``offsets[c]``; a code of -1 becomes a stored zero.
     """
     ones = 0
     for v in range(cursor.size):

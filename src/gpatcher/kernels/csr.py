@@ -43,12 +43,7 @@ def count_reversed(indptr: Array, indices: Array, degree: Array) -> None:
 
 @jit
 def place_both_ways(
-    indptr: Array,
-    indices: Array,
-    weights: Array | None,
-    cursor: Array,
-    out_indices: Array,
-    out_weights: Array | None,
+    indptr: Array, indices: Array, weights: Array | None, cursor: Array, out_indices: Array, out_weights: Array | None
 ) -> None:
     """Write each edge into the rows of both endpoints, a self-loop once."""
     for v in range(indptr.size - 1):
@@ -90,8 +85,7 @@ def sort_rows(indptr: Array, indices: Array, weights: Array | None) -> None:
 def merge_rows(indptr: Array, indices: Array, weights: Array | None, add: bool) -> int:
     """Merge duplicates within each sorted row, in place; return the number of entries removed.
 
-    Weights of duplicates are added (``add``), or the largest is kept. ``indptr`` is updated; entries beyond its last
-    offset are unused.
+    Their weights are added, or the largest is kept. Entries beyond the last offset of ``indptr`` are unused.
     """
     kept = 0
     lo = indptr[0]
@@ -125,29 +119,11 @@ def merge_directions(
     out_weights: Array | None,
     counts: Array,
 ) -> int:
-    """Merge the two directions and the duplicates of each edge, within sorted rows.
+    """Merge the directions and duplicates of each edge in the sorted rows of nodes start, start + 1, ...
 
-    Weights of duplicates are added; if the two directions differ in weight, the larger one is kept.
-
-    Parameters
-    ----------
-    indptr : int array
-        Offsets of the rows of nodes start, start + 1, ...; updated.
-    start : int
-        First node.
-    codes : int array
-        Entries: 2u for an edge to u, 2u + 1 for the reverse of an edge from u.
-    weights : array or None
-        Weights of the entries.
-    indices, out_weights : array, array or None
-        Merged entries, written.
-    counts : int array, shape (3,) or longer
-        The numbers of duplicate edges, of self-loops, and of entries whose directions differ in weight are added.
-
-    Returns
-    -------
-    int
-        Number of merged entries.
+    An entry is 2u for an edge to u and 2u + 1 for the reverse of an edge from u. Weights of duplicates are added; of
+    two directions the larger weight is kept. The numbers of duplicate edges, of self-loops, and of entries whose
+    directions differ in weight are added to ``counts``. Returns the number of merged entries.
     """
     kept = 0
     lo = indptr[0]
@@ -199,8 +175,7 @@ def count_self_loops(indptr: Array, indices: Array) -> int:
 def count_one_way(indptr: Array, indices: Array, weights: Array | None, cursor: Array) -> int:
     """Count the edges of sorted rows whose reverse is missing or has another weight, in O(m).
 
-    ``cursor`` starts as a copy of ``indptr[:-1]``. Sources are visited in ascending order, and the entries of each row
-    ascend too, so one cursor per row, which only moves forward, finds the reverse of every edge.
+    ``cursor`` is a copy of ``indptr[:-1]``: sources and the entries of each row ascend, so it only moves forward.
     """
     count = 0
     for v in range(indptr.size - 1):

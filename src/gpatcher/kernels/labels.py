@@ -9,8 +9,8 @@ from gpatcher.kernels.splitmix import mix
 
 
 @jit
-def label_agreement(indptr: Array, indices: Array, y: Array, same: Array, labelled: Array) -> None:
-    """Count the labelled neighbours of each labelled node, and those among them with the same label."""
+def count_labels(indptr: Array, indices: Array, y: Array, same: Array, labelled: Array, pairs: Array) -> None:
+    """Count the labelled neighbours of each labelled node, those with its label, and the edges from class to class."""
     for v in range(indptr.size - 1):
         if y[v] < 0:
             continue
@@ -18,20 +18,8 @@ def label_agreement(indptr: Array, indices: Array, y: Array, same: Array, labell
             label = y[indices[e]]
             if label >= 0:
                 labelled[v] += 1
-                if label == y[v]:
-                    same[v] += 1
-
-
-@jit
-def class_pairs(indptr: Array, indices: Array, y: Array, counts: Array) -> None:
-    """Count the stored edges between each pair of classes."""
-    for v in range(indptr.size - 1):
-        if y[v] < 0:
-            continue
-        for e in range(indptr[v], indptr[v + 1]):
-            label = y[indices[e]]
-            if label >= 0:
-                counts[y[v], label] += 1
+                same[v] += label == y[v]
+                pairs[y[v], label] += 1
 
 
 @jit

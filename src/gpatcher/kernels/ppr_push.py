@@ -52,26 +52,11 @@ def _slot(keys: Array, mask: np.uint64, node: Any) -> Any:
 
 @jit
 def _push(
-    indices: Array,
-    weights: Array | None,
-    first: int,
-    last: int,
-    amount: float,
-    indptr: Array,
-    degree: Array,
-    codes: Array,
-    added: Overlay,
-    threshold: Array,
-    eps: float,
-    keys: Array,
-    residual: Array,
-    mask: np.uint64,
-    touched: Array,
-    node_codes: Array,
-    queue: Array,
-    used: int,
-    tail: int,
-) -> tuple[int, int]:
+    indices: Array, weights: Array | None, first: int, last: int, amount: float,
+    indptr: Array, degree: Array, codes: Array, added: Overlay, threshold: Array, eps: float,
+    keys: Array, residual: Array, mask: np.uint64, touched: Array, node_codes: Array,
+    queue: Array, used: int, tail: int,
+) -> tuple[int, int]:  # fmt: skip
     """Add ``amount`` times the edge weight to each neighbour's residual; return slots used and end of the queue."""
     for e in range(first, last):
         w = np.uint64(indices[e])
@@ -97,28 +82,13 @@ def _push(
 
 @jit
 def _push_all(
-    indptr: Array,
-    indices: Array,
-    weights: Array | None,
-    degree: Array,
-    codes: Array,
-    added: Overlay,
-    threshold: Array,
-    c: float,
-    eps: float,
-    keys: Array,
-    residual: Array,
-    mask: np.uint64,
-    touched: Array,
-    node_codes: Array,
-    queue: Array,
-    pushed: Array,
-    state: Array,
-) -> bool:
+    indptr: Array, indices: Array, weights: Array | None, degree: Array, codes: Array, added: Overlay,
+    threshold: Array, c: float, eps: float, keys: Array, residual: Array, mask: np.uint64,
+    touched: Array, node_codes: Array, queue: Array, pushed: Array, state: Array,
+) -> bool:  # fmt: skip
     """Push until the queue is empty (True) or until a row might not fit into the arrays (False).
 
-    This is a separate function because it never rebinds its arrays: compiled code then does no reference counting in
-    its loops.
+    A separate function because it never rebinds its arrays: compiled code then counts no references in its loops.
     """
     used, head, tail = state[0], state[1], state[2]
     while head < tail:
@@ -151,22 +121,9 @@ def _push_all(
 
 @jit
 def _rank(
-    v: int,
-    indptr: Array,
-    weights: Array | None,
-    degree: Array,
-    added: Overlay,
-    inv_sqrt: Array,
-    c: float,
-    symmetric: bool,
-    keys: Array,
-    received: Array,
-    touched: Array,
-    node_codes: Array,
-    used: int,
-    index: Array,
-    score: Array,
-) -> None:
+    v: int, indptr: Array, weights: Array | None, degree: Array, added: Overlay, inv_sqrt: Array, c: float,
+    symmetric: bool, keys: Array, received: Array, touched: Array, node_codes: Array, used: int, index: Array, score: Array,
+) -> None:  # fmt: skip
     """Write the patch of v from the nodes in the table, and clear the table."""
     index[0] = v
     score[0] = (1.0 - c) * received[touched[0]]
@@ -207,7 +164,7 @@ def push_ppr(
     score: Array,
     added: Overlay = None,
 ) -> None:
-    """Compute the patches of the sources by personalised PageRank, by forward push.
+    """Write the patches of the sources by personalised PageRank, the source first.
 
     Starting from a residual of 1 at the source v, each push moves (1 - c) of a node's residual to its estimate and
     distributes the rest over its neighbours, until no residual exceeds eps · degree. The estimate plus (1 - c) times
@@ -216,10 +173,9 @@ def push_ppr(
     ends at a node without out-edges. Time and memory per source do not depend on n.
 
     A node's estimate plus (1 - c) times its residual equals (1 - c) times all that the node ever received: what it
-    pushed, which is stored with the queue, and its residual, which is stored in a hash table.
-
-    ``codes`` are those of `degree_codes`: for most nodes the code alone rules out a push and a rank in the top p, so
-    that their degree is never read. ``index`` and ``score``, shape (b, p), arrive filled with -1 and 0.
+    pushed, which is stored with the queue, and its residual, which is stored in a hash table. For most nodes the code
+    of `degree_codes` alone rules out a push and a rank in the top p, so that their degree is never read. ``index`` and
+    ``score``, shape (b, p), start as -1 and 0.
     """
     threshold, inv_sqrt = np.empty(_CODES), np.empty(_CODES)  # bounds of eps · degree and of degree^-1/2, by code
     for code in range(_CODES):

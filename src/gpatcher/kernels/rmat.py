@@ -10,25 +10,11 @@ from gpatcher.kernels.splitmix import mix
 
 @jit
 def draw_rmat(keys: Array, seed: np.uint64, start: int, n: int, levels: int, a: float, ab: float, abc: float) -> None:
-    """Draw edges u < v of an R-MAT graph as keys u · 2^32 + v.
+    """Draw edges u < v of an R-MAT graph as keys u · 2^32 + v; a self-loop or an id of n or more is the largest int64.
 
     Each bit of the pair (u, v) is (0, 0) for a uniform number below a, (0, 1) below ab, (1, 0) below abc and (1, 1)
-    otherwise. The numbers are those of splitmix64 at a position given by the number of the draw, so blocks can be drawn
-    in any order.
-
-    Parameters
-    ----------
-    keys : int64 array
-        Written. A self-loop or an id of n or more becomes the largest int64.
-    seed : uint64
-    start : int
-        Number of the first draw.
-    n : int
-        Number of nodes.
-    levels : int
-        Number of bits of an id.
-    a, ab, abc : float
-        Cumulative probabilities of the first three quadrants.
+    otherwise. The numbers are those of splitmix64 at a position given by the number of the draw, ``start`` for the
+    first, so blocks can be drawn in any order. ``levels`` is the number of bits of an id.
     """
     words = (levels + 1) // 2  # one word has 32 random bits for each of two levels
     low = np.uint64(0xFFFFFFFF)

@@ -24,20 +24,8 @@ def _murmur_block(block: int) -> int:
 def hash_words(start: Array, text: Array, width: int, entries: Array, column: Array, value: Array) -> None:
     """Hash the words of each row by MurmurHash3 to signed columns, and normalise the row to Euclidean norm 1.
 
-    A word is a sequence of two or more bytes for which `_LETTER` is not 0.
-
-    Parameters
-    ----------
-    start : int array, shape (n + 1,)
-        Row v is ``text[start[v]:start[v + 1]]``.
-    text : uint8 array
-        Text in UTF-8.
-    width : int
-        Number of columns.
-    entries : int array, shape (n + 1,)
-        Offsets of the rows in ``column`` and ``value``, written.
-    column, value : array
-        Entries of the rows, written; with room for one entry per three bytes of text.
+    Row v is ``text[start[v]:start[v + 1]]``; a word is a sequence of two or more bytes for which `_LETTER` is not 0.
+    The rows are written to ``column`` and ``value``, with room for an entry per three bytes, at offsets ``entries``.
     """
     total = np.zeros(width)
     columns = np.empty(width, np.int32)  # of the current row, in the order of their first word

@@ -35,18 +35,10 @@ def insert_sorted(score: float, node: int, scores: Array, nodes: Array, count: i
 
 @jit
 def top_of_rows(rows: Array, first: int, least: float, index: Array, score: Array) -> None:
-    """Write the patch of each row of scores: the ego node, then the others by descending score and ascending id.
+    """Write the patches of nodes first, first + 1, ...: the ego node, then others by descending score and ascending id.
 
-    Parameters
-    ----------
-    rows : float array, shape (b, n)
-        Scores of the nodes first, first + 1, ...
-    first : int
-        Node of the first row.
-    least : float
-        A node whose absolute score is at most ``least`` times the largest of its row is left out.
-    index, score : array, shape (b, p)
-        Patches, written; initialised with -1 and 0.
+    Row r of ``rows`` has the scores of one node; those of at most ``least`` times its largest, in absolute value, are
+    left out. ``index`` and ``score``, shape (b, p), start as -1 and 0.
     """
     for r in range(rows.shape[0]):
         ego = first + r
@@ -65,16 +57,7 @@ def top_of_rows(rows: Array, first: int, least: float, index: Array, score: Arra
 
 @jit
 def top_of_candidates(candidates: Array, score: Array, positions: Array) -> None:
-    """Write the positions of the top p candidates of each row, by descending score and ascending id.
-
-    Parameters
-    ----------
-    candidates : int array, shape (b, k)
-        Node ids.
-    score : float array, shape (b, k)
-    positions : int array, shape (b, p)
-        Columns of ``candidates``, written; p is at most k.
-    """
+    """Write the columns of the top p candidates of each row, by descending score and ascending id."""
     size = positions.shape[1]
     for v in range(positions.shape[0]):
         for j in range(candidates.shape[1]):

@@ -16,8 +16,8 @@ from typing import Any, Protocol, TypeVar
 
 from gpatcher.errors import InputError
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+T = TypeVar("T")
+R = TypeVar("R")
 ENGINES = ("local", "ray")
 _AHEAD = 2  # tasks submitted per worker, so that no worker waits for its next one
 _RETRIES = 10  # retries of a task whose node was lost
@@ -28,35 +28,26 @@ _CONNECT_SECONDS = 10.0
 class Engine(Protocol):
     """Maps a function over items in parallel."""
 
-    def map(
-        self, function: Callable[..., Result], items: Iterable[Item], shared: Sequence[Any] = ()
-    ) -> Iterator[tuple[Item, Result]]:
+    def map(self, function: Callable[..., R], items: Iterable[T], shared: Sequence[Any] = ()) -> Iterator[tuple[T, R]]:
         """Yield ``(item, function(item, *shared))`` in the order of completion.
 
-        An exception of the function is raised here and cancels the tasks that have not started.
-
-        Parameters
-        ----------
-        function : callable
-            Function at module level, so that other processes can import it.
-        items : iterable
-            Consumed lazily, a few items ahead of the workers.
-        shared : sequence
-            Further arguments of every call, such as the arrays of a graph; sent to each node once.
+        An exception of the function is raised here and cancels the tasks that have not started. The function is at
+        module level, so that other processes can import it. Items are consumed lazily, a few ahead of the workers.
+        ``shared``, such as the arrays of a graph, is sent to each node once.
         """
         ...
 
 
 def _map_unordered(
-    items: Iterable[Item],
-    submit: Callable[[Item], Any],
-    wait_any: Callable[[list[Any]], Iterator[tuple[Any, Result]]],
+    items: Iterable[T],
+    submit: Callable[[T], Any],
+    wait_any: Callable[[list[Any]], Iterator[tuple[Any, R]]],
     limit: Callable[[], float],
-) -> Iterator[tuple[Item, Result]]:
+) -> Iterator[tuple[T, R]]:
     """Yield (item, result) in the order of completion, with at most ``limit()`` tasks submitted at a time."""
-    pending: dict[Any, Item] = {}
+    pending: dict[Any, T] = {}
 
-    def collect() -> Iterator[tuple[Item, Result]]:
+    def collect() -> Iterator[tuple[T, R]]:
         for task, result in wait_any(list(pending)):
             yield pending.pop(task), result
 
@@ -68,19 +59,14 @@ def _map_unordered(
         yield from collect()
 
 
-def _wait_futures(futures: list[Future[Result]]) -> Iterator[tuple[Future[Result], Result]]:
+def _wait_futures(futures: list[Future[R]]) -> Iterator[tuple[Future[R], R]]:
     """Wait for at least one future, and yield those that are done with their results."""
     for future in wait(futures, return_when=FIRST_COMPLETED).done:
         yield future, future.result()
 
 
 class LocalEngine:
-    """Threads of this process, for functions that release the GIL.
-
-    Parameters
-    ----------
-    threads : int, optional
-        Number of threads; by default one per core.
+    """Threads of this process, by default one per core, for functions that release the GIL.
 
     Examples
     --------
@@ -93,9 +79,7 @@ class LocalEngine:
             raise InputError(f"threads must be at least 1, got {threads}")
         self.threads = threads or os.cpu_count() or 1
 
-    def map(
-        self, function: Callable[..., Result], items: Iterable[Item], shared: Sequence[Any] = ()
-    ) -> Iterator[tuple[Item, Result]]:
+    def map(self, function: Callable[..., R], items: Iterable[T], shared: Sequence[Any] = ()) -> Iterator[tuple[T, R]]:
         """See `Engine.map`."""
         pool = ThreadPoolExecutor(self.threads)
         try:
@@ -108,22 +92,14 @@ class LocalEngine:
 
 
 class ProcessEngine:
-    """Processes of this machine; a single one is this process itself.
-
-    Parameters
-    ----------
-    processes : int
-        Number of processes.
-    """
+    """Processes of this machine; a single one is this process itself."""
 
     def __init__(self, processes: int = 1) -> None:
         if processes < 1:
             raise InputError(f"jobs must be at least 1, got {processes}")
         self.processes = processes
 
-    def map(
-        self, function: Callable[..., Result], items: Iterable[Item], shared: Sequence[Any] = ()
-    ) -> Iterator[tuple[Item, Result]]:
+    def map(self, function: Callable[..., R], items: Iterable[T], shared: Sequence[Any] = ()) -> Iterator[tuple[T, R]]:
         """See `Engine.map`."""
         if self.processes == 1:
             for item in items:
@@ -157,27 +133,20 @@ def _exit_with_parent() -> None:
 
 
 class RayEngine:
-    """A Ray cluster, for work that exceeds one machine; needs the extra ``gpatcher[ray]``.
+    """A Ray cluster, for work that exceeds one machine; needs the extra ``gpatcher[ray]`` on every node.
 
-    A task whose node is lost runs again on another node. Every node needs gpatcher installed.
-
-    Parameters
-    ----------
-    address : str
-        Address of a running cluster, as host:port, or "auto" for the cluster that this machine belongs to. "local"
-        starts a cluster on this machine and stops it after the work.
+    The address is host:port of a running cluster, "auto" for the one that this machine belongs to, or "local" to start
+    one on this machine for the work. A task whose node is lost runs again on another node.
     """
 
     def __init__(self, address: str = "local") -> None:
         self.address = address
 
-    def map(
-        self, function: Callable[..., Result], items: Iterable[Item], shared: Sequence[Any] = ()
-    ) -> Iterator[tuple[Item, Result]]:
+    def map(self, function: Callable[..., R], items: Iterable[T], shared: Sequence[Any] = ()) -> Iterator[tuple[T, R]]:
         """See `Engine.map`; the shared arguments are put into the object store once."""
         ray = import_ray()
 
-        def wait_any(tasks: list[Any]) -> Iterator[tuple[Any, Result]]:
+        def wait_any(tasks: list[Any]) -> Iterator[tuple[Any, R]]:
             [done], _ = ray.wait(tasks, num_returns=1)
             try:
                 result = ray.get(done)
@@ -234,20 +203,7 @@ def import_ray() -> Any:
 
 
 def make_engine(name: str, threads: int | None = None, address: str | None = None) -> Engine:
-    """Return a thread or Ray engine.
-
-    Parameters
-    ----------
-    name : {"local", "ray"}
-    threads : int, optional
-        Number of threads of the local engine.
-    address : str, optional
-        Address of a Ray cluster.
-
-    Returns
-    -------
-    Engine
-    """
+    """Return an engine for blocks of work: "local", on threads, or "ray", on the cluster at an address."""
     if name not in ENGINES:
         raise InputError(f"there is no engine {name!r}; choose one of {', '.join(ENGINES)}")
     if name == "local":
@@ -261,18 +217,5 @@ def make_engine(name: str, threads: int | None = None, address: str | None = Non
 
 
 def job_engine(name: str, processes: int, address: str | None = None) -> Engine:
-    """Return the engine for whole jobs: processes of this machine, or a Ray cluster.
-
-    Parameters
-    ----------
-    name : {"local", "ray"}
-    processes : int
-        Number of processes of the local engine.
-    address : str, optional
-        Address of a Ray cluster.
-
-    Returns
-    -------
-    Engine
-    """
+    """Return the engine for whole jobs: processes of this machine, or a Ray cluster."""
     return ProcessEngine(processes) if name == "local" and address is None else make_engine(name, None, address)

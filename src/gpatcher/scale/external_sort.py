@@ -25,27 +25,9 @@ def sort_edges(
 ) -> tuple[IntArray, IntArray]:
     """Sort edges into the rows of a CSR adjacency on disk: ``indices.npy`` and, if weighted, ``weights.npy``.
 
-    The edges are read twice: first to count those of each node, then to append each to the file of its range of nodes.
-    The ranges fit into memory and are sorted one at a time.
-
-    Parameters
-    ----------
-    pieces : callable
-        Returns an iterator over pieces of the edges: sources, targets, and weights or None. It is called twice.
-    n : int
-        Number of nodes.
-    weighted, directed : bool
-        Whether the edges have weights, and whether they keep their direction.
-    memory : int
-        Bytes that the edges of a range of nodes may take.
-    draft : Path
-        Folder to write into.
-
-    Returns
-    -------
-    indptr : int64 array, shape (n + 1,)
-    counts : int64 array, shape (4,)
-        The three counts of `merge_directions`, and the number of edges read.
+    ``pieces`` is called twice, each time for an iterator over sources, targets, and weights or None: first to count the
+    edges of each node, then to append each edge to the file of its range of nodes. The ranges take at most ``memory``
+    bytes and are sorted one at a time. Returns indptr, and the counts of `merge_directions` with the number of edges.
     """
     degree = np.zeros(n, np.int64)
     edges = 0

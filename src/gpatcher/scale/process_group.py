@@ -13,20 +13,10 @@ from gpatcher.arrays import IntArray
 
 
 class ProcessGroup:
-    """The processes of a training run: this one alone, or torch's default process group.
+    """The processes of a training run: this one alone, or torch's default process group, which must be initialised.
 
     Every process holds the same weights and iterates over the same batches, and works on its part of each batch. The
     gradients are summed, so that a step equals the step of a single process on the whole batch.
-
-    Parameters
-    ----------
-    together : bool
-        Whether to use torch's default process group, which must be initialised.
-
-    Attributes
-    ----------
-    rank, size : int
-        Index of this process, and number of processes.
     """
 
     def __init__(self, together: bool = False) -> None:

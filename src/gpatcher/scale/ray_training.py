@@ -29,23 +29,9 @@ def run_together(
     """Call ``function(*shared, send)`` in several processes of the cluster that form a torch process group.
 
     If a process is lost, all are restarted, up to three times: the function must resume from a checkpoint, on a file
-    system that all nodes of the cluster share.
-
-    Parameters
-    ----------
-    engine : RayEngine
-    function : callable
-        Function at module level. Its last argument ``send`` is a callable that sends a message to ``on_message``.
-    shared : sequence
-        Its other arguments, sent to each node once.
-    folder : Path
-        Shared folder for the state of Ray Train during the run.
-    workers : int, optional
-        Number of processes, each with one CPU or GPU; by default one for each of the cluster, at most 8.
-    gpus : bool
-        Whether each process gets a GPU, which becomes its current device. The group then uses NCCL, otherwise Gloo.
-    on_message : callable, optional
-        Called with each message, in another thread.
+    system that all nodes of the cluster share. There Ray Train keeps its state in ``folder`` during the run. ``send``
+    passes a message to ``on_message``, in another thread here. There are ``workers`` processes, by default one per CPU
+    or GPU and at most 8. With ``gpus`` each has one, its current device, and the group uses NCCL, otherwise Gloo.
     """
     ray = import_ray()
     from ray.train import FailureConfig, RunConfig, ScalingConfig

@@ -41,57 +41,19 @@ _MEASURES = (
 
 @dataclass(frozen=True)
 class SpectralDiagnosis:
-    """Energy of the labels and of the node heterophily over the frequencies, and Lemma 1.
-
-    Parameters
-    ----------
-    labels : SpectralMeasure
-        Energy of the centred labels.
-    node_heterophily : SpectralMeasure or None
-        Energy of the vector H; None where H is zero.
-    lemma : dict of str to Lemma1
-        Lemma 1 for three fixed filters; empty where eigenvectors were not computed or H is zero.
-    """
+    """Energy of the centred labels and of the vector H over the frequencies, and Lemma 1 for three filters."""
 
     labels: SpectralMeasure
-    node_heterophily: SpectralMeasure | None
-    lemma: dict[str, Lemma1]
+    node_heterophily: SpectralMeasure | None  # None where H is zero
+    lemma: dict[str, Lemma1]  # by filter; empty without eigenvectors or where H is zero
 
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
     """Measures of one graph, its problems and advice.
 
-    A measure that is undefined on this graph (no labels, no split, one class) is None.
-
-    Parameters
-    ----------
-    name : str
-        Name of the graph.
-    nodes, edges, classes, features : int
-        Sizes; an undirected edge counts once.
-    labelled, isolated, components : int
-        Nodes with a label, nodes without neighbours, connected components.
-    directed : bool
-        Whether some edge has no reverse edge; all measures are those of the undirected graph.
-    duplicate_edges, self_loops : int
-        Number in the input.
-    mean_degree, max_degree : float, int
-        Degrees of the undirected graph.
-    node_heterophily, edge_homophily, class_insensitive_homophily, adjusted_homophily, label_informativeness : float
-        See `Heterophily`.
-    undefined_heterophily : int
-        Number of nodes left out of the node heterophily.
-    train_duplicates : float
-        Fraction of test nodes that duplicate a training node, see `train_duplicates`.
-    label_frequency : float
-        Mean eigenvalue of the label signal, in [-1, 1].
-    extractor : str
-        Extractor to try first.
-    problems, advice : list of str
-        One sentence each.
-    class_names, measures, degrees, spectral : tuple of str, Heterophily, ndarray of shape (n,), SpectralDiagnosis
-        Arrays behind the measures, for plots; `to_dict` leaves them out.
+    A measure that is undefined on this graph (no labels, no split, one class) is None. All measures are those of the
+    undirected graph, in which an edge counts once. `to_dict` leaves out the arrays behind them, which are for plots.
     """
 
     name: str
@@ -99,24 +61,24 @@ class Diagnosis:
     edges: int
     classes: int
     features: int
-    labelled: int
-    isolated: int
-    components: int
-    directed: bool
-    duplicate_edges: int
+    labelled: int  # nodes with a label
+    isolated: int  # nodes without neighbours
+    components: int  # connected ones
+    directed: bool  # whether some edge has no reverse edge
+    duplicate_edges: int  # merged when the graph was built
     self_loops: int
     mean_degree: float
     max_degree: int
-    node_heterophily: float | None
-    undefined_heterophily: int | None
+    node_heterophily: float | None  # this and the next five: see `Heterophily`
+    undefined_heterophily: int | None  # nodes left out of the node heterophily
     edge_homophily: float | None
     class_insensitive_homophily: float | None
     adjusted_homophily: float | None
     label_informativeness: float | None
-    train_duplicates: float | None
-    label_frequency: float | None
-    extractor: str
-    problems: list[str]
+    train_duplicates: float | None  # fraction of test nodes that duplicate a training node
+    label_frequency: float | None  # mean eigenvalue of the label signal, in [-1, 1]
+    extractor: str  # to try first
+    problems: list[str]  # one sentence each
     advice: list[str]
     class_names: tuple[str, ...] = field(default=(), repr=False)
     measures: Heterophily | None = field(default=None, repr=False)

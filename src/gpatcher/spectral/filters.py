@@ -75,21 +75,11 @@ class Adaptive(LearnableFilter):
 
     NOTE[DIFF] the weights are at ``bands`` knots over [-1, 1], not at every eigenvalue: K × bands weights. The K
     weights of one eigenvalue act only through their sum, so K × n weights amount to a free value of g at each
-    eigenvalue; knots that resolve the spectrum lose little and give a smoother g. Between knots the *ratio* of g to
-    its initial value is linear, so that the initial filter is exact: a kink in g would give distant nodes spurious
-    scores.
-    NOTE[DIFF] T_k in place of λ^k: the same span, well conditioned for K up to 200.
+    eigenvalue; knots that resolve the spectrum lose little and give a smoother g. Between knots the *ratio* of g to its
+    initial value is linear, so that the initial filter, personalised PageRank with damping factor c, is exact: a kink
+    in g would give distant nodes spurious scores. ``sigma`` is the activation in Eq. 4; Eq. 5 and 6 have none.
 
-    Parameters
-    ----------
-    K : int
-        Number of powers.
-    bands : int
-        Number of knots, at least 2.
-    c : float
-        Damping factor of the initial filter, personalised PageRank, in [0, 1).
-    sigma : {"none", "tanh", "relu"}
-        Activation inside the sum; Eq. 4 has one, Eq. 5 and 6 have none.
+    NOTE[DIFF] T_k in place of λ^k: the same span, well conditioned for K up to 200.
     """
 
     def __init__(self, K: int = 10, bands: int = 32, c: float = 0.5, sigma: str = "none") -> None:
@@ -119,16 +109,9 @@ class Adaptive(LearnableFilter):
 
 
 class Polynomial(LearnableFilter):
-    r"""One weight per power, the same for all eigenvalues: needs no eigenvectors.
+    r"""One weight per power, for all eigenvalues: needs no eigenvectors. At first PageRank with damping factor c.
 
     .. math:: g(\lambda) = \sum_{k=1}^K w_k\, T_k(\lambda)
-
-    Parameters
-    ----------
-    K : int
-        Number of powers.
-    c : float
-        Damping factor of the initial filter, personalised PageRank, in [0, 1).
     """
 
     def __init__(self, K: int = 10, c: float = 0.5) -> None:
@@ -155,11 +138,6 @@ class Shared(LearnableFilter):
     .. math:: g(\lambda_i) = w_{1i} \sum_{k=1}^K \lambda_i^k
 
     NOTE[DIFF] as in `Adaptive`, the weights are at knots; the sum is divided by K, which changes no ranking.
-
-    Parameters
-    ----------
-    K, bands : int
-        Number of powers and of knots.
     """
 
     def __init__(self, K: int = 10, bands: int = 32) -> None:
@@ -188,11 +166,6 @@ class Heat:
 
     Divided by its maximum over [-1, 1], which changes no ranking and keeps K = 200 finite. With the eigenvalues of Ã,
     as printed, it favours *high* frequencies.
-
-    Parameters
-    ----------
-    K : int
-        Number of terms.
     """
 
     def __init__(self, K: int = 10) -> None:
@@ -212,13 +185,6 @@ class Bandpass:
     .. math:: g(\lambda) = \sum_{k=1}^K 1[l + (k-1)w \le \lambda < l + kw], \quad w = (h - l) / K
 
     The last window includes its upper end. The windows tile the band, so g is 1 within it and 0 elsewhere.
-
-    Parameters
-    ----------
-    K : int
-        Number of windows.
-    low, high : float
-        Band [l, h], within [-1, 1].
     """
 
     def __init__(self, K: int = 10, low: float = 0.0, high: float = 1.0) -> None:

@@ -12,26 +12,16 @@ import numpy as np
 
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.graph.graph import Graph
-from gpatcher.kernels.labels import class_pairs, label_agreement, neighbourhood_hashes
+from gpatcher.kernels.labels import count_labels, neighbourhood_hashes
 
 
 @dataclass(frozen=True, eq=False)
 class Heterophily:
-    """Heterophily of each node, and measures of the whole graph; a measure that is undefined is NaN.
+    """Heterophily of each node, and measures of the whole graph; a measure that is undefined is NaN."""
 
-    Parameters
-    ----------
-    node : ndarray of shape (n,)
-        H_i of Definition 1; NaN for a node without label or without labelled neighbour.
-    pairs : ndarray of int, shape (C, C)
-        Number of stored edges from class a to class b, symmetric.
-    class_sizes : ndarray of int, shape (C,)
-        Number of labelled nodes in each class.
-    """
-
-    node: FloatArray
-    pairs: IntArray
-    class_sizes: IntArray
+    node: FloatArray  # H_i of Definition 1, shape (n,); NaN without label or without labelled neighbour
+    pairs: IntArray  # stored edges from class a to class b, shape (C, C), symmetric
+    class_sizes: IntArray  # labelled nodes in each class
 
     @property
     def undefined(self) -> int:
@@ -102,11 +92,6 @@ def heterophily(graph: Graph) -> Heterophily:
 
     .. math:: H_i = \frac{|\{v_j \in N(v_i) : y_j \neq y_i\}|}{|N(v_i)|}
 
-    Parameters
-    ----------
-    graph : Graph
-        Graph with labels, -1 where unknown; the direction of its edges is ignored.
-
     Examples
     --------
     >>> path = Graph.from_edge_index([[0, 1, 1, 2], [1, 0, 2, 1]], y=[0, 0, 1])
@@ -115,28 +100,17 @@ def heterophily(graph: Graph) -> Heterophily:
     """
     y, undirected = graph.labels(), graph.undirected()
     same, labelled = np.zeros(graph.n, np.int64), np.zeros(graph.n, np.int64)
-    label_agreement(undirected.indptr, undirected.indices, y, same, labelled)
-    node = np.divide(labelled - same, labelled, out=np.full(graph.n, np.nan), where=labelled > 0)
     pairs = np.zeros((graph.num_classes, graph.num_classes), np.int64)
-    class_pairs(undirected.indptr, undirected.indices, y, pairs)
+    count_labels(undirected.indptr, undirected.indices, y, same, labelled, pairs)
+    node = np.divide(labelled - same, labelled, out=np.full(graph.n, np.nan), where=labelled > 0)
     return Heterophily(node, pairs, np.bincount(y[y >= 0], minlength=graph.num_classes))
 
 
 def train_duplicates(graph: Graph) -> float | None:
-    """Return the fraction of test nodes that duplicate a training node, averaged over the splits.
+    """Return the fraction of test nodes that duplicate a training node, averaged over the splits with test nodes.
 
     A duplicate has the same neighbours and the same label, so the label of such a test node can be memorised. A node
     without neighbours has no duplicates. Neighbourhoods are compared by 64-bit hashes, in O(m + n log n) per split.
-
-    Parameters
-    ----------
-    graph : Graph
-        Graph with labels and splits; the direction of its edges is ignored.
-
-    Returns
-    -------
-    float or None
-        None where no split has test nodes.
     """
     splits = [split for split in graph.splits if split.test.size]
     if not splits:

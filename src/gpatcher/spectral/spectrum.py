@@ -28,18 +28,10 @@ _MAX_SECONDS = 600.0  # on one core; `is_affordable` rejects slower decompositio
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """All eigenpairs of Ã.
+    """All eigenpairs of Ã."""
 
-    Parameters
-    ----------
-    values : ndarray of shape (n,)
-        Eigenvalues in ascending order, in [-1, 1].
-    vectors : ndarray of shape (n, n)
-        Eigenvectors, one per column.
-    """
-
-    values: FloatArray
-    vectors: FloatArray
+    values: FloatArray  # in ascending order, in [-1, 1]
+    vectors: FloatArray  # one per column
 
     def transform(self, signal: FloatArray) -> FloatArray:
         """Return the graph Fourier transform Uᵀs of a signal of shape (n,) or (n, c)."""
@@ -61,18 +53,9 @@ def eigenpairs(
 ) -> Spectrum:
     """Decompose Ã = UΛUᵀ exactly, in O(n³) time.
 
-    Parameters
-    ----------
-    graph : Graph
-        Graph; the direction of its edges is ignored.
-    self_loops : bool
-        Whether Ã is that of the graph with a self-loop at every node.
-    dtype : dtype
-        float32 needs half the memory and 0.6 of the time; its eigenvectors are orthogonal to about 2e-6.
-    memory : int, optional
-        Bytes that may be used, by default half of the free memory. An error is raised before a larger computation.
-    cache : Path, optional
-        Folder that keeps the eigenpairs, under a hash of the edges.
+    float32 needs half the memory and 0.6 of the time; its eigenvectors are orthogonal to about 2e-6. A computation of
+    more than ``memory`` bytes, by default half of the free memory, is refused. ``cache`` keeps the eigenpairs, under a
+    hash of the edges.
 
     Examples
     --------
@@ -85,7 +68,14 @@ def eigenpairs(
         cached = _read_cache(path, graph.n, np.dtype(dtype))
         if cached is not None:
             return cached
-    check_budget(graph.n, np.dtype(dtype).itemsize, memory)
+    needed, seconds = eigenpairs_cost(graph.n, np.dtype(dtype).itemsize)
+    budget, gib = _budget(memory), 2**30
+    if needed > budget:
+        raise InputError(
+            f"all eigenvectors of {graph.n:,} nodes need about {needed / gib:.1f} GiB and {seconds / 60:.0f} minutes, "
+            f"but {budget / gib:.1f} GiB may be used; raise the budget (--memory), or choose an extractor without "
+            "eigenvectors (--extractor ppr, or polynomial to train a filter)"
+        )
     dense = graph.normalised(self_loops, dtype).toarray()
     # divide and conquer: the fastest driver here, and unlike "evr" it keeps the vectors orthogonal
     values, vectors = scipy.linalg.eigh(dense, driver="evd", overwrite_a=True, check_finite=False)
@@ -103,19 +93,6 @@ def graph_spectrum(graph: Graph, self_loops: bool = False, memory: int | None = 
 def eigenpairs_cost(n: int, itemsize: int = 4) -> tuple[int, float]:
     """Estimate the bytes (4.2 arrays of n × n) and the seconds (on one common core) of `eigenpairs`."""
     return int(4.2 * itemsize * n * n), (1.1e-10 if itemsize == 4 else 1.8e-10) * n**3
-
-
-def check_budget(n: int, itemsize: int = 4, memory: int | None = None) -> None:
-    """Raise an error where an eigendecomposition needs more memory than it may use."""
-    needed, seconds = eigenpairs_cost(n, itemsize)
-    budget = _budget(memory)
-    if needed > budget:
-        gib = 2**30
-        raise InputError(
-            f"all eigenvectors of {n:,} nodes need about {needed / gib:.1f} GiB and {seconds / 60:.0f} minutes, but "
-            f"{budget / gib:.1f} GiB may be used; raise the budget (--memory), or choose an extractor without "
-            "eigenvectors (--extractor ppr, or polynomial to train a filter)"
-        )
 
 
 def is_affordable(n: int, memory: int | None = None) -> bool:
@@ -151,22 +128,11 @@ def _read_cache(path: Path, n: int, dtype: np.dtype[Any]) -> Spectrum | None:
 
 
 def chebyshev_moments(graph: Graph, signal: FloatArray, count: int = 128, self_loops: bool = False) -> FloatArray:
-    r"""Return the Chebyshev moments of the spectral measure of a signal, without eigenvectors.
+    r"""Return the Chebyshev moments of the spectral measure of a signal, its columns added, without eigenvectors.
 
     .. math:: \mu_k = s^\top T_k(\tilde A)\, s = \sum_i \hat s_i^2\, T_k(\lambda_i), \quad k = 0 \dots count - 1
 
     The three-term recurrence gives two moments per product with Ã, so the cost is O(m · count / 2).
-
-    Parameters
-    ----------
-    graph : Graph
-        Graph.
-    signal : ndarray of shape (n,) or (n, c)
-        Signal; the moments of its columns are added.
-    count : int
-        Number of moments, at least 2.
-    self_loops : bool
-        Whether Ã is that of the graph with a self-loop at every node.
 
     Examples
     --------
@@ -191,24 +157,12 @@ def chebyshev_moments(graph: Graph, signal: FloatArray, count: int = 128, self_l
 
 @dataclass(frozen=True, eq=False)
 class SpectralMeasure:
-    """Histogram of the energy of a signal over the eigenvalues.
+    """Histogram of the energy of a signal over the eigenvalues."""
 
-    Parameters
-    ----------
-    edges : ndarray of shape (bins + 1,)
-        Edges of the bins, from -1 to 1.
-    share : ndarray of shape (bins,)
-        Fraction of the energy in each bin.
-    mean : float
-        Mean eigenvalue sᵀÃs / sᵀs, exact in either case.
-    exact : bool
-        Whether the bins come from eigenvectors; otherwise they are smoothed, from moments.
-    """
-
-    edges: FloatArray
-    share: FloatArray
-    mean: float
-    exact: bool
+    edges: FloatArray  # of the bins, from -1 to 1
+    share: FloatArray  # fraction of the energy in each bin
+    mean: float  # eigenvalue sᵀÃs / sᵀs, exact in either case
+    exact: bool  # whether the bins come from eigenvectors; otherwise they are smoothed, from moments
 
 
 def measure_exact(spectrum: Spectrum, signal: FloatArray, bins: int = 40) -> SpectralMeasure:

@@ -20,48 +20,23 @@ _ZERO = 1e-10  # components below this, relative to the norm of the vector, are 
 
 
 def spectral_heterophily(graph: Graph, spectrum: Spectrum) -> FloatArray:
-    """Return Ĥ = H·U of Definition 2, shape (n,).
-
-    An undefined H_i (0 / 0) counts as 0; `Heterophily.undefined` is their number.
-    """
+    """Return Ĥ = H·U of Definition 2, shape (n,); an undefined H_i (0 / 0) counts as 0."""
     return spectrum.transform(np.nan_to_num(heterophily(graph).node))
 
 
 @dataclass(frozen=True)
 class Lemma1:
-    """Both sides of Lemma 1 for one filter on one graph, and the steps of its proof.
+    """Both sides of Lemma 1 for one filter on one graph, and the steps of its proof."""
 
-    Parameters
-    ----------
-    left : float
-        Mean frequency response Σ g / n.
-    right : float
-        The printed bound Σ log|Ĥ| / (n log AM); NaN where it is undefined.
-    log_am : float
-        log AM = log Σ g|Ĥ| - log Σ g; the proof divides by it.
-    components : int
-        The n of these sums: the number of nonzero components Ĥ_i.
-    zero_components : int
-        Components Ĥ_i that are 0, where log|Ĥ_i| is undefined; both sides leave them out.
-    repeated_eigenvalues : int
-        Eigenvalues equal to another one; Ĥ then depends on the choice of the eigenvectors.
-    response_in_range : bool
-        0 ≤ g ≤ 2, as the proof assumes.
-    step_amgm : bool
-        Σ g · log AM - Σ g log|Ĥ| ≥ 0, the weighted AM-GM inequality; it always holds.
-    step_weights : bool
-        Σ (g - 1) log|Ĥ| ≥ 0, which the proof needs to drop the exponents g; often false.
-    """
-
-    left: float
-    right: float
-    log_am: float
-    components: int
-    zero_components: int
-    repeated_eigenvalues: int
-    response_in_range: bool
-    step_amgm: bool
-    step_weights: bool
+    left: float  # mean frequency response Σ g / n
+    right: float  # the printed bound Σ log|Ĥ| / (n log AM); NaN where it is undefined
+    log_am: float  # log Σ g|Ĥ| - log Σ g; the proof divides by it
+    components: int  # the n of these sums: the number of nonzero components Ĥ_i
+    zero_components: int  # where log|Ĥ_i| is undefined; both sides leave them out
+    repeated_eigenvalues: int  # equal to another one; Ĥ then depends on the choice of the eigenvectors
+    response_in_range: bool  # 0 ≤ g ≤ 2, as the proof assumes
+    step_amgm: bool  # Σ g · log AM - Σ g log|Ĥ| ≥ 0, the weighted AM-GM inequality; it always holds
+    step_weights: bool  # Σ (g - 1) log|Ĥ| ≥ 0, which the proof needs to drop the exponents g; often false
 
     @property
     def holds_as_printed(self) -> bool:
@@ -74,14 +49,6 @@ class Lemma1:
         if not self.step_weights or not np.isfinite(self.right) or self.log_am == 0:
             return "nothing"
         return ">=" if self.log_am > 0 else "<="
-
-    @property
-    def follows_and_holds(self) -> bool:
-        """Whether the numbers satisfy the bound of `follows`; True also where nothing follows."""
-        slack = 1e-9 * max(1.0, abs(self.left), abs(self.right))
-        if self.follows == ">=":
-            return self.left >= self.right - slack
-        return self.follows == "nothing" or self.left <= self.right + slack
 
     def explain(self) -> str:
         """Describe the numbers in one sentence."""
@@ -98,19 +65,10 @@ class Lemma1:
 
 
 def lemma1(values: FloatArray, h_hat: FloatArray, response: FloatArray) -> Lemma1:
-    r"""Evaluate Lemma 1 for a filter.
+    r"""Evaluate Lemma 1 for a filter with response g(λ_i) ≥ 0 at the eigenvalues λ of Ã.
 
     .. math:: \frac{1}{n} \sum_i g(\lambda_i) \;\ge\;
               \frac{\sum_i \log |\hat H_i|}{n (\log \sum_i g(\lambda_i) |\hat H_i| - \log \sum_i g(\lambda_i))}
-
-    Parameters
-    ----------
-    values : ndarray of shape (n,)
-        Eigenvalues λ of Ã.
-    h_hat : ndarray of shape (n,)
-        Ĥ, see `spectral_heterophily`.
-    response : ndarray of shape (n,)
-        g(λ_i) ≥ 0.
     """
     values, h_hat, g = (np.asarray(part, dtype=np.float64) for part in (values, h_hat, response))
     if not values.shape == h_hat.shape == g.shape or values.ndim != 1:
@@ -142,33 +100,15 @@ def lemma1(values: FloatArray, h_hat: FloatArray, response: FloatArray) -> Lemma
 
 @dataclass(frozen=True)
 class Theorem1:
-    """Both sides of Theorem 1 and of each step of its proof, for one filter and one input.
+    """Both sides of Theorem 1 and of each step of its proof, for one filter and one input."""
 
-    Parameters
-    ----------
-    error : float
-        The left side, the mean squared error (1/n) ‖σ(g X) - Y‖²_F.
-    printed : float
-        The right side as printed.
-    taylor : float
-        Bound after the Taylor step, c₁ - Σ_l ψ(Δy_l z_l) / 2n; true with `C1`.
-    node_sum : float
-        Σ_l ψ(Δy_l z_l) over the nodes.
-    spectral_sum : float
-        Σ_i ψ(η_i g_i δ_i) over the frequencies; the proof takes it to equal ``node_sum``.
-    m_g : float
-        Minimum of ψ(η_i) δ_i over the frequencies where neither is zero.
-    lemma : Lemma1
-        Lemma 1 over those frequencies, which the last step uses.
-    """
-
-    error: float
-    printed: float
-    taylor: float
-    node_sum: float
-    spectral_sum: float
-    m_g: float
-    lemma: Lemma1
+    error: float  # the left side, the mean squared error (1/n) ‖σ(g X) - Y‖²_F
+    printed: float  # the right side as printed
+    taylor: float  # bound after the Taylor step, c₁ - Σ_l ψ(Δy_l z_l) / 2n; true with `C1`
+    node_sum: float  # Σ_l ψ(Δy_l z_l) over the nodes
+    spectral_sum: float  # Σ_i ψ(η_i g_i δ_i) over the frequencies; the proof takes it to equal node_sum
+    m_g: float  # minimum of ψ(η_i) δ_i over the frequencies where neither is zero
+    lemma: Lemma1  # Lemma 1 over those frequencies, which the last step uses
 
     @property
     def holds_as_printed(self) -> bool:
@@ -193,25 +133,12 @@ C1 = 2.0 * (0.25 + 217.0 / 2304.0 + 1.0 - (np.e / (1.0 + np.e)) ** 2)
 
 
 def theorem1(spectrum: Spectrum, h_hat: FloatArray, response: FloatArray, x: FloatArray, y: FloatArray) -> Theorem1:
-    r"""Evaluate Theorem 1 for two classes.
+    r"""Evaluate Theorem 1 for two classes y, input x of the last layer (n, 2) and response g(1 - λ_i) ≥ 0.
 
     .. math:: \overline{Er} \le c_1 - \frac{m_g \sum_{i \in I} \log|\hat H_i|}
               {2n \log \sum_{i \in I} g_i |\hat H_i| - 2n \log \sum_{i \in I} g_i}
 
     with δ = Uᵀ(y₁ - y₀), η = Uᵀ(x₁ - x₀), m_g = min ψ_{1/(g_i δ_i)}(η_i) δ_i, and I where δ and η are not zero.
-
-    Parameters
-    ----------
-    spectrum : Spectrum
-        Eigenpairs of Ã.
-    h_hat : ndarray of shape (n,)
-        Ĥ, see `spectral_heterophily`.
-    response : ndarray of shape (n,)
-        g(1 - λ_i) ≥ 0 at each eigenvalue.
-    x : ndarray of shape (n, 2)
-        Input of the last layer.
-    y : ndarray of shape (n,)
-        Class of each node, 0 or 1.
     """
     x, y, g = np.asarray(x, np.float64), np.asarray(y), np.asarray(response, np.float64)
     n = spectrum.values.size

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpatcher.arrays import FloatArray, IntArray
+from gpatcher.arrays import BoolArray, FloatArray, IntArray
 from gpatcher.errors import counted, some
 from gpatcher.kernels.columns import mean_and_deviation, standardise
 from gpatcher.kernels.text_hash import hash_words
@@ -46,7 +46,7 @@ _CLIP = 1e6  # standard deviations or fitted ranges at which a value is clipped
 _WORD = re.compile(r"\b\w\w+\b")  # as in scikit-learn's vectorizers
 
 
-def _warn_missing(warn: Warn, missing: npt.NDArray[np.bool_], replacement: str) -> None:
+def _warn_missing(warn: Warn, missing: BoolArray, replacement: str) -> None:
     """Warn of missing values in a column without a feature that marks them."""
     if missing.any():
         warn(f"{missing.sum()} of {missing.size} values are missing, none was at fitting: encoded as {replacement}")
@@ -105,7 +105,7 @@ class DenseColumn(Column):
     def _names(self) -> list[str]:
         return [self.column]
 
-    def _features(self, values: FloatArray, missing: npt.NDArray[np.bool_], warn: Warn) -> list[FloatArray]:
+    def _features(self, values: FloatArray, missing: BoolArray, warn: Warn) -> list[FloatArray]:
         return [np.where(missing, 0.0, values)]
 
 
@@ -129,7 +129,7 @@ class NumberColumn(DenseColumn):
     def _replacement(self) -> str:
         return f"the mean, {self.mean:.6g}"
 
-    def _features(self, values: FloatArray, missing: npt.NDArray[np.bool_], warn: Warn) -> list[FloatArray]:
+    def _features(self, values: FloatArray, missing: BoolArray, warn: Warn) -> list[FloatArray]:
         scaled = np.zeros(values.size, np.float32)
         if self.scale and standardise(values, self.mean, 1 / self.scale, _CLIP, scaled):
             _warn_clipped(warn, (values - self.mean) * (1 / self.scale), values, "standard deviations")
@@ -167,16 +167,13 @@ class BooleanColumn(DenseColumn):
     def _replacement(self) -> str:
         return f"the mean, {self.mean:.2g}"
 
-    def _features(self, values: FloatArray, missing: npt.NDArray[np.bool_], warn: Warn) -> list[FloatArray]:
+    def _features(self, values: FloatArray, missing: BoolArray, warn: Warn) -> list[FloatArray]:
         return [np.where(missing, self.mean, values)]
 
 
 @dataclass(frozen=True)
 class DateColumn(DenseColumn):
-    """A date: its position in the fitted range (0 to 1), and sine and cosine of its time of year, week and day.
-
-    All are 0 where the date is missing.
-    """
+    """A date: position in the fitted range, sine and cosine of its time of year, week and day; 0 where missing."""
 
     kind: ClassVar[str] = "date"
     read = staticmethod(to_seconds)
@@ -197,7 +194,7 @@ class DateColumn(DenseColumn):
         cycles = ("year", "week", "day")[: 2 + self.hours]
         return [self.column, *(f"{self.column}: {f} of {cycle}" for cycle in cycles for f in ("sine", "cosine"))]
 
-    def _features(self, values: FloatArray, missing: npt.NDArray[np.bool_], warn: Warn) -> list[FloatArray]:
+    def _features(self, values: FloatArray, missing: BoolArray, warn: Warn) -> list[FloatArray]:
         seconds = np.where(missing, self.low, values)
         position = (seconds - self.low) / ((self.high - self.low) or 1.0)
         _warn_clipped(warn, position, seconds.astype("datetime64[s]"), "times the fitted range")
@@ -287,14 +284,9 @@ class TextColumn(Column):
         """Return the column; hashing has nothing to learn."""
         return cls(column, TEXT_FEATURES)
 
-    @property
-    def width(self) -> int:
-        """Number of features."""
-        return self.n_features
-
     def names(self) -> list[str]:
         """Return the names of the features."""
-        return [f"{self.column}: words {j}" for j in range(self.width)]
+        return [f"{self.column}: words {j}" for j in range(self.n_features)]
 
     def encode(self, values: Any, warn: Warn) -> tuple[npt.NDArray[Any], ...]:
         """Return the hashed words of each row as `append_words` takes them."""
@@ -309,7 +301,7 @@ class TextColumn(Column):
             offsets, text = text_buffers(pc.replace_with_mask(values, other, pa.array(words, values.type)))
         room = (text.size + len(values)) // 3  # a word has two characters and a separator at least
         hashed = np.empty(len(values) + 1, np.int64), np.empty(room, np.int32), np.empty(room, np.float32)
-        hash_words(offsets, text, self.width, *hashed)
+        hash_words(offsets, text, self.n_features, *hashed)
         return hashed
 
 
@@ -320,25 +312,7 @@ KINDS = (*COLUMN_KINDS, "ignore")
 
 
 def infer_kind(values: Any) -> tuple[str, str]:
-    """Infer the kind of a column from its dtype and a sample of its values.
-
-    Parameters
-    ----------
-    values : pyarrow.ChunkedArray
-        The column.
-
-    Returns
-    -------
-    kind : str
-        One of `KINDS`.
-    reason : str
-        Why the column is ignored, empty where it is not.
-
-    Examples
-    --------
-    >>> infer_kind(pa.chunked_array([[1.5, 2.5]])), infer_kind(pa.chunked_array([["a", "b", "a"]]))
-    (('number', ''), ('category', ''))
-    """
+    """Return the kind of a column, one of `KINDS`, by its dtype and a sample of its values, and why it is ignored."""
     dtype = values.type
     if values.null_count == len(values):
         return "ignore", "empty"

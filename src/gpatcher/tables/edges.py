@@ -34,24 +34,12 @@ class IrregularTableError(Exception):
 
 @dataclass
 class EdgeRows:
-    """The rows of edges that are used.
+    """The rows of edges that are used."""
 
-    Parameters
-    ----------
-    ids : pyarrow.Array
-        Ids of all nodes.
-    edge_index : int32 array, shape (2, m)
-        Indices of the endpoints among the ids.
-    weights : float64 array, shape (m,), or None
-        Weights.
-    counts : dict of str to int
-        The fields of `gpatcher.tables.options.Counts` that concern edges.
-    """
-
-    ids: Any
-    edge_index: IntArray
+    ids: Any  # of all nodes, a pyarrow.Array
+    edge_index: IntArray  # of the endpoints among the ids, shape (2, m)
     weights: FloatArray | None
-    counts: dict[str, int]
+    counts: dict[str, int]  # the fields of Counts that concern edges
 
 
 def open_edges(source: Any, options: TableOptions) -> TableSource:
@@ -63,9 +51,6 @@ def open_edges(source: Any, options: TableOptions) -> TableSource:
         hint = "; to use the weights, pass weight='weight' (--weight)" if "weight" in unused else ""
         warn_input(f"{table.path}: {counted(len(unused), 'column is', 'columns are')} not used: {some(unused)}{hint}")
     return table
-
-
-# ------------------------------------------------------------------------------------------------------ fast path
 
 
 def prefetch(batches: Iterator[Any]) -> Iterator[Any]:
@@ -187,9 +172,6 @@ def _sorted_union(arrays: list[Any]) -> Any:
     return ids.take(pc.array_sort_indices(ids))
 
 
-# --------------------------------------------------------------------------------------------------- careful path
-
-
 def read_edges(table: TableSource, options: TableOptions, nodes: NodeRows | None) -> EdgeRows:
     """Read the edges whole; errors and warnings name what is wrong. Without nodes, these are the endpoints, sorted."""
     columns = table.read(list(options.edge_columns.values()))
@@ -259,9 +241,6 @@ def edge_weights(table: TableSource, column: str, values: Any, rows: IntArray | 
     invalid = ~((weights > 0) & np.isfinite(weights))  # NaN is not above 0
     table.reject(column, invalid, values, "are missing, not positive or not finite", fix, rows)
     return weights
-
-
-# ------------------------------------------------------------------------------------------------------ undirected
 
 
 def make_undirected(graph: Graph) -> Graph:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from gpatcher.arrays import Features, FloatArray, IntArray
+from gpatcher.arrays import BoolArray, Features, FloatArray, IntArray
 from gpatcher.errors import InputError, counted, some, warn_input
 from gpatcher.io import read_manifest, write_json
 from gpatcher.kernels.columns import append_categories, append_columns
@@ -32,16 +32,7 @@ _SPARSE = 0.25  # features with a smaller fraction of non-zeros are a sparse mat
 
 @dataclass(frozen=True)
 class TableEncoder:
-    """Encodes columns of a table as features.
-
-    Dense features come first, then categories, then text.
-
-    Parameters
-    ----------
-    encoders : tuple of Column
-        One for each column that is used.
-    sparse : bool
-        Whether the features are a SciPy CSR array.
+    """Encodes columns of a table as features: dense ones come first, then categories, then text.
 
     Examples
     --------
@@ -54,8 +45,8 @@ class TableEncoder:
     [[-1.0, 0.0, 1.0, 0.0], [1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 1.0, 0.0]]
     """
 
-    encoders: tuple[Column, ...]
-    sparse: bool = False
+    encoders: tuple[Column, ...]  # one for each column that is used
+    sparse: bool = False  # whether the features are a SciPy CSR array
 
     @property
     def width(self) -> int:
@@ -76,22 +67,13 @@ class TableEncoder:
         kinds = (DenseColumn, CategoryColumn, TextColumn)
         return [[encoder for encoder in self.encoders if isinstance(encoder, kind)] for kind in kinds]
 
-    # ---- fit
-
     @classmethod
     def fit(
         cls, columns: Mapping[str, Any], kinds: Mapping[str, str] | None = None, reject: Reject = reject_values
     ) -> TableEncoder:
-        """Fit an encoder.
+        """Fit an encoder to columns of one length; ``kinds`` are one of `KINDS` each, by default inferred.
 
-        Parameters
-        ----------
-        columns : mapping of str to pyarrow.ChunkedArray
-            The columns, all of one length.
-        kinds : mapping of str to str, optional
-            Kind of a column, one of `gpatcher.tables.columns.KINDS`; by default inferred from its dtype and values.
-        reject : callable
-            Called where values are not of the kind; by default raises an error with the row.
+        ``reject`` is called where values are not of the kind; by default it raises an error with the row.
         """
         encoder, _, messages = cls._fit(columns, kinds or {}, reject)
         for message in messages:
@@ -116,7 +98,7 @@ class TableEncoder:
             if kind not in KINDS:
                 raise InputError(f"column {name!r}: unknown kind {kind!r}; choose one of {', '.join(KINDS)}")
 
-        def reject_with_hint(column: str, invalid: npt.NDArray[np.bool_], values: Any, problem: str, fix: str) -> None:
+        def reject_with_hint(column: str, invalid: BoolArray, values: Any, problem: str, fix: str) -> None:
             reject(column, invalid, values, problem, f"{fix}, or choose another kind: {_kind_option(column)}")
 
         def fit_column(name: str) -> tuple[Any, Any, str]:
@@ -146,24 +128,10 @@ class TableEncoder:
         nonzero = width - sum(wide) + 8 * len(wide)
         return cls(tuple(encoders), bool(wide) and nonzero < _SPARSE * width), read, messages
 
-    # ---- transform
-
     def transform(self, columns: Mapping[str, Any], reject: Reject = reject_values) -> Features:
-        """Encode the rows of a table.
+        """Encode the rows of a table that has the fitted columns; dense or sparse as the encoder was fitted.
 
         New categories, values missing in a column that had none missing, and extreme values give a warning.
-
-        Parameters
-        ----------
-        columns : mapping of str to pyarrow.ChunkedArray
-            At least the columns that the encoder was fitted with, all of one length.
-        reject : callable
-            Called where values are not of the fitted kind; by default raises an error with the row.
-
-        Returns
-        -------
-        float32 array or CSR array, shape (rows, width)
-            Dense or sparse as the encoder was fitted.
         """
         x, messages = self.encode(columns, reject)
         for message in messages:
@@ -206,8 +174,6 @@ class TableEncoder:
         x = _to_csr(values, codes, hashed, [encoder.width for encoder in (*categories, *texts)])
         return (x if self.sparse else x.toarray()), lines
 
-    # ---- save
-
     def save(self, path: Path) -> Path:
         """Write the encoder as JSON."""
         columns = [{"kind": encoder.kind, **asdict(encoder)} for encoder in self.encoders]
@@ -228,10 +194,9 @@ class TableEncoder:
 
 
 def _to_csr(values: FloatArray, codes: IntArray, hashed: list[Any], widths: list[int]) -> Any:
-    """Return a CSR array whose rows hold the dense features, one entry per category and the words.
+    """Return a CSR array whose rows hold dense values (d, rows), an entry per category code (c, rows) and the words.
 
-    ``values`` has shape (dense features, rows), ``codes`` (categories, rows), ``widths`` are those of the categories
-    and the texts.
+    ``widths`` are those of the categories and the texts.
     """
     dense, rows = values.shape
     offsets = np.cumsum([dense, *widths])

@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpatcher.arrays import IntArray
+from gpatcher.arrays import BoolArray, IntArray
 from gpatcher.errors import InputError, counted, some, warn_input
 from gpatcher.tables.reader import TableSource
 from gpatcher.tables.values import combine_chunks, first_line, is_text, missing_mask, to_numpy
@@ -18,24 +17,12 @@ from gpatcher.tables.values import combine_chunks, first_line, is_text, missing_
 
 @dataclass(frozen=True, eq=False)
 class Ids:
-    """The ids in a column of a table.
-
-    Parameters
-    ----------
-    table : TableSource
-        The table.
-    column : str
-        Name of the column.
-    values : pyarrow.Array or pyarrow.ChunkedArray
-        The ids: int64, large_string or another scalar dtype.
-    rows : int64 array, optional
-        Rows of the table that the ids come from; by default all.
-    """
+    """The ids in a column of a table."""
 
     table: TableSource
     column: str
-    values: Any
-    rows: IntArray | None = None
+    values: Any  # an arrow array, chunked or not: int64, large_string or another scalar dtype
+    rows: IntArray | None = None  # of the table that the ids come from; by default all
 
     @classmethod
     def read(cls, table: TableSource, column: str, values: Any) -> Ids:
@@ -67,11 +54,11 @@ class Ids:
         rows = positions if self.rows is None else self.rows[positions]
         return replace(self, values=self.values.take(pa.array(positions)), rows=rows)
 
-    def reject(self, invalid: npt.NDArray[np.bool_], problem: str, fix: str) -> None:
+    def reject(self, invalid: BoolArray, problem: str, fix: str) -> None:
         """Raise an InputError where an id is invalid; see `reject_values`."""
         self.table.reject(self.column, invalid, self.values, problem, fix, self.rows)
 
-    def missing(self, on_missing: str) -> npt.NDArray[np.bool_]:
+    def missing(self, on_missing: str) -> BoolArray:
         """Return where ids are missing; rejects them if ``on_missing`` is "error"."""
         missing = missing_mask(self.values)
         if is_text(self.values.type):

@@ -36,37 +36,18 @@ EncodedNodes: TypeAlias = tuple[TableEncoder | None, Features | None, list[str]]
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """A graph read from tables.
+    """A graph read from tables."""
 
-    Parameters
-    ----------
-    graph : Graph
-        The graph, with a split if ``split_column`` is an option.
-    encoder : TableEncoder or None
-        The encoder of the features; None without features.
-    counts : Counts
-        What became of every row.
-    options : TableOptions
-        The options that the tables were read with.
-    split_values : mapping of str to array, shape (n,)
-        Values of the columns that define the split, by option.
-    """
-
-    graph: Graph
-    encoder: TableEncoder | None
+    graph: Graph  # with a split if `split_column` is an option
+    encoder: TableEncoder | None  # None without features
     counts: Counts
     options: TableOptions
-    split_values: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    split_values: Mapping[str, Any] = field(default_factory=dict, repr=False)  # values of each node, by option
 
     def with_split(self, train: float = 0.6, val: float = 0.2, seed: int = 0) -> Tables:
         """Split the labelled nodes as the options say: by a column, into folds, or at random and stratified.
 
-        Parameters
-        ----------
-        train, val : float
-            Fractions of the labelled nodes; not used for folds and groups.
-        seed : int
-            Seed of a random split.
+        The fractions are not used for folds and groups, the seed only where the split is random.
         """
         options, graph = self.options, self.graph
         if graph.splits:
@@ -94,8 +75,11 @@ def read_tables(nodes: Any, edges: Any, **options: Any) -> Graph:
 
     Parameters
     ----------
-    nodes, edges : str, Path, pyarrow.Table or pandas.DataFrame
-        The tables; ``nodes`` may be None. See `load_tables`.
+    nodes : str, Path, pyarrow.Table, pandas.DataFrame or None
+        One row per node: a file (.csv, .tsv, both also as .gz, .parquet or .pq), a folder of Parquet files, or a table
+        in memory. With None the nodes are the endpoints, sorted by id and without labels.
+    edges : str, Path, pyarrow.Table or pandas.DataFrame
+        One row per edge.
     **options
         Fields of `gpatcher.tables.options.TableOptions`.
     """
@@ -103,20 +87,7 @@ def read_tables(nodes: Any, edges: Any, **options: Any) -> Graph:
 
 
 def load_tables(nodes: Any, edges: Any, *, encoder: TableEncoder | None = None, **options: Any) -> Tables:
-    """Read a graph from a table of nodes and a table of edges, with its encoder and the counts of rows.
-
-    Parameters
-    ----------
-    nodes : str, Path, pyarrow.Table, pandas.DataFrame or None
-        One row per node: a file (.csv, .tsv, both also as .gz, .parquet or .pq), a folder of Parquet files, or a table
-        in memory. With None the nodes are the endpoints, sorted by id and without labels.
-    edges : str, Path, pyarrow.Table or pandas.DataFrame
-        One row per edge.
-    encoder : TableEncoder, optional
-        A fitted encoder; by default one is fitted on these nodes.
-    **options
-        Fields of `gpatcher.tables.options.TableOptions`.
-    """
+    """Read a graph as `read_tables` does, its features by a fitted encoder if one is passed, and count the rows."""
     parsed = TableOptions.parse(options)
     edge_table = open_edges(edges, parsed)
     batches = prefetch(edge_table.iter_batches(list(parsed.edge_columns.values())))

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gpatcher.arrays import FloatArray, IntArray
+from gpatcher.arrays import BoolArray, FloatArray, IntArray
 from gpatcher.errors import InputError, some, warn_input
 from gpatcher.graph.checks import encode_labels
 from gpatcher.tables.encoder import TableEncoder
@@ -28,32 +28,16 @@ _PARTS |= {"test": "test", "testing": "test"}
 
 @dataclass
 class NodeRows:
-    """The rows of nodes that are used.
+    """The rows of nodes that are used."""
 
-    Parameters
-    ----------
-    ids : Ids
-        Unique ids, and the rows that they come from.
-    y : int64 array, shape (n,), or None
-        Class of each node, -1 where unknown.
-    classes : tuple of str or None
-        Names of the classes.
-    columns : dict of str to pyarrow.ChunkedArray
-        Columns that become features.
-    split_values : dict of str to array, shape (n,)
-        Values of the columns that define the split, by option.
-    counts : dict of str to int
-        The fields of `gpatcher.tables.options.Counts` that concern nodes.
-    """
-
-    ids: Ids
-    y: IntArray | None
+    ids: Ids  # unique, with the rows that they come from
+    y: IntArray | None  # class of each node, -1 where unknown
     classes: tuple[str, ...] | None
-    columns: dict[str, Any]
-    split_values: dict[str, npt.NDArray[Any]]
-    counts: dict[str, int]
+    columns: dict[str, Any]  # those that become features
+    split_values: dict[str, npt.NDArray[Any]]  # values of each node, by option
+    counts: dict[str, int]  # the fields of Counts that concern nodes
 
-    def reject(self, column: str, invalid: npt.NDArray[np.bool_], values: Any, problem: str, fix: str) -> None:
+    def reject(self, column: str, invalid: BoolArray, values: Any, problem: str, fix: str) -> None:
         """Raise an InputError where a value is invalid; see `reject_values`."""
         self.ids.table.reject(column, invalid, values, problem, fix, self.ids.rows)
 
@@ -102,11 +86,7 @@ def read_nodes(table: TableSource, options: TableOptions, encoder: TableEncoder 
             option: _split_values(option, column, columns[column], reject)
             for option, column in options.split_columns.items()
         },
-        counts={
-            "node_rows": node_rows,
-            "missing_ids": node_rows - with_id,
-            "duplicate_ids": with_id - len(ids.values),
-        },
+        counts={"node_rows": node_rows, "missing_ids": node_rows - with_id, "duplicate_ids": with_id - len(ids.values)},
     )
 
 

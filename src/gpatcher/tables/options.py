@@ -120,28 +120,15 @@ class TableOptions:
 class Counts:
     """What became of every row.
 
-    nodes = node_rows - missing_ids - duplicate_ids + added;
-    edges = edge_rows - missing_endpoints - unknown_ids - duplicate_edges.
-
-    Parameters
-    ----------
-    node_rows, edge_rows : int
-        Rows of the two tables.
-    missing_ids, duplicate_ids : int
-        Rows of nodes without an id, and with the id of an earlier row.
-    added : int
-        Nodes that only the edges name.
-    missing_endpoints, unknown_ids : int
-        Rows of edges without an endpoint, and with one that is not a node.
-    duplicate_edges : int
-        Rows of edges merged with an earlier one.
+    nodes = node_rows - missing_ids - duplicate_ids + added; edges = edge_rows - missing_endpoints - unknown_ids -
+    duplicate_edges.
     """
 
     node_rows: int = 0
-    missing_ids: int = 0
-    duplicate_ids: int = 0
-    added: int = 0
+    missing_ids: int = 0  # rows of nodes without an id
+    duplicate_ids: int = 0  # rows of nodes with the id of an earlier one
+    added: int = 0  # nodes that only the edges name
     edge_rows: int = 0
-    missing_endpoints: int = 0
-    unknown_ids: int = 0
-    duplicate_edges: int = 0
+    missing_endpoints: int = 0  # rows of edges without an endpoint
+    unknown_ids: int = 0  # rows of edges with an endpoint that is not a node
+    duplicate_edges: int = 0  # rows of edges merged with an earlier one

@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from gpatcher.arrays import IntArray
+from gpatcher.arrays import BoolArray, IntArray
 from gpatcher.errors import InputError, counted, some, warn_input
-from gpatcher.tables.values import first_line, reject_values
+from gpatcher.tables.values import first_line, reject_values, uncastable_mask
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".csv.gz": ",", ".tsv.gz": "\t"}
 _PARQUET = (".parquet", ".pq")
@@ -36,44 +34,18 @@ MEMORY_POOL = pa.system_memory_pool()  # returns freed memory to the system; the
 
 @dataclass(frozen=True)
 class TableSource:
-    """A table whose column names have been read and whose rows have not.
+    """A table whose column names have been read and whose rows have not."""
 
-    Parameters
-    ----------
-    path : Path
-        The file or folder; for a table in memory, what to call it in messages.
-    suffix : str
-        File suffix in lower case, empty for a table in memory.
-    columns : tuple of str
-        Column names.
-    delimiter : str
-        Delimiter of a text file.
-    files : tuple of Path
-        The files to read: several in a folder, none in memory.
-    memory : pyarrow.Table, optional
-        The table in memory.
-    """
-
-    path: Path
-    suffix: str
+    path: Path  # for a table in memory, what to call it in messages
+    suffix: str  # in lower case, empty for a table in memory
     columns: tuple[str, ...]
-    delimiter: str = ","
-    files: tuple[Path, ...] = ()
-    memory: Any = None
+    delimiter: str = ","  # of a text file
+    files: tuple[Path, ...] = ()  # several in a folder, none in memory
+    memory: Any = None  # the table in memory
 
     @classmethod
     def open(cls, source: Any, delimiter: str | None = None, name: str = "table") -> TableSource:
-        """Read the column names of a table.
-
-        Parameters
-        ----------
-        source : str, Path, pyarrow.Table or pandas.DataFrame
-            The table.
-        delimiter : str, optional
-            Delimiter of a text file; by default detected in its first line.
-        name : str
-            What to call a table in memory in messages.
-        """
+        """Read the column names of a file, folder or table in memory, which messages then call ``name``."""
         if not isinstance(source, str | Path):
             return cls._in_memory(source, name)
         path = Path(source)
@@ -159,36 +131,14 @@ class TableSource:
         return f"{hint} The columns are: {', '.join(self.columns)}"
 
     def reject(
-        self,
-        column: str,
-        invalid: npt.NDArray[np.bool_],
-        values: Any,
-        problem: str,
-        fix: str,
-        rows: IntArray | None = None,
+        self, column: str, invalid: BoolArray, values: Any, problem: str, fix: str, rows: IntArray | None = None
     ) -> None:
-        """Raise an InputError where a value is invalid, as `reject_values` does, with the file and the line.
-
-        ``rows`` are the rows of the table that the values come from, by default all.
-        """
+        """Raise an InputError as `reject_values` does, with the file and the line; the values are those of ``rows``."""
         location = self.location if rows is None else lambda position: self.location(int(rows[position]))
         reject_values(column, invalid, values, problem, fix, f"{self.path}: ", location)
 
     def read(self, columns: Sequence[str], *, as_text: bool = False) -> dict[str, Any]:
-        """Read columns whole.
-
-        Parameters
-        ----------
-        columns : sequence of str
-            Names of the columns.
-        as_text : bool
-            Read a text file without inferring dtypes.
-
-        Returns
-        -------
-        dict of str to pyarrow.ChunkedArray
-            The columns, dictionaries decoded.
-        """
+        """Read whole columns as chunked arrays, dictionaries decoded; ``as_text`` infers no dtypes of a text file."""
         names = list(dict.fromkeys(columns))
         try:
             table = self._read_typed(names) if self.is_typed else self._read_text(names, as_text)
@@ -202,7 +152,7 @@ class TableSource:
             if pa.types.is_dictionary(values.type):
                 values = values.cast(values.type.value_type)
             if pa.types.is_binary(values.type) and not self.is_typed:
-                invalid = np.array([not _is_utf8(value.as_py()) for value in values])
+                invalid = uncastable_mask(values, pa.string())
                 self.reject(name, invalid, values, "are not text in UTF-8", "save the file in that encoding")
             result[name] = values
         return result
@@ -307,11 +257,3 @@ def _check_duplicate_names(source: Any, columns: Sequence[str]) -> None:
             f"{source}: {counted(len(duplicates), 'column name appears', 'column names appear')} more than once: "
             f"{some(duplicates)}; rename them"
         )
-
-
-def _is_utf8(value: bytes | None) -> bool:
-    try:
-        (value or b"").decode()
-    except UnicodeDecodeError:
-        return False
-    return True

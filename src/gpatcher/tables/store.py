@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gpatcher.arrays import IntArray
-from gpatcher.errors import InputError, counted, warn_input
-from gpatcher.graph.checks import check_labels
+from gpatcher.errors import InputError
+from gpatcher.graph.checks import check_labels, warn_duplicates, warn_self_loops
 from gpatcher.graph.graph import Graph
-from gpatcher.graph.storage import map_array, open_graph, write_edges, write_rest
+from gpatcher.graph.storage import map_array, open_graph, write_graph
 from gpatcher.io import new_folder
 from gpatcher.scale.external_sort import sort_edges
 from gpatcher.tables.edges import IrregularTableError, edge_ids, indexed_edges, open_edges, warn_unequal_weights
@@ -25,16 +24,15 @@ from gpatcher.tables.reader import TableSource
 def store_tables(
     nodes: str | Path | None, edges: str | Path, folder: str | Path, *, memory: int = 1 << 30, **options: Any
 ) -> Graph:
-    """Build a graph on disk from tables; the table of edges may be of any size.
+    """Build a graph on disk from tables, as `read_tables` does; the table of edges may be of any size.
 
-    The graph is that of `gpatcher.tables.load.read_tables`. The edges are read twice: once to count the degrees, once
-    to write each edge to the file of its range of nodes. Then the ranges are sorted one by one. The table of nodes is
-    read whole.
+    The edges are read twice: once to count the degrees, once to write each edge to the file of its range of nodes. Then
+    the ranges are sorted one by one. The table of nodes is read whole.
 
     Parameters
     ----------
     nodes, edges : str or Path
-        The tables; ``nodes`` may be None. See `gpatcher.tables.load.load_tables`.
+        The tables; ``nodes`` may be None. See `gpatcher.tables.load.read_tables`.
     folder : str or Path
         A new folder.
     memory : int
@@ -46,15 +44,15 @@ def store_tables(
         raise InputError(f"memory must be a positive number of bytes, got {memory}")
     parsed = TableOptions.parse(options)
     table = open_edges(edges, parsed)
+    sorted_on_disk = True
     with new_folder(folder) as draft:
         try:
             graph = _sorted_graph(table, read_node_table(nodes, parsed, None), parsed, memory, draft)
         except MemoryError as error:  # of pyarrow or NumPy
             raise InputError(f"out of memory ({error}); lower memory=... (--memory)") from None
         except (IrregularTableError, pa.ArrowException):
-            graph = read_tables(nodes, edges, **options)
-            write_edges(graph, draft)
-        write_rest(graph, draft)
+            graph, sorted_on_disk = read_tables(nodes, edges, **options), False
+        write_graph(graph, draft, edges=not sorted_on_disk)
         del graph  # closes the memory maps before the folder is renamed
     return open_graph(folder)
 
@@ -74,12 +72,15 @@ def _sorted_graph(table: TableSource, rows: NodeRows | None, options: TableOptio
         draft=draft,
     )
     name = table.stem if options.name is None else options.name
-    _warn_merged(name, counts, weighted)
+    duplicates, loops, unequal, edges = counts.tolist()
+    warn_duplicates(name, duplicates, edges, weighted=weighted)
+    warn_self_loops(name, loops)
+    if weighted:
+        warn_unequal_weights(name, unequal // 2)
     np.save(draft / "indptr.npy", indptr)
     y, classes = (None, ()) if rows is None else check_labels(rows.y, len(ids), rows.classes, name)
-    facts = {"self_loops": int(counts[1])}
-    if not options.directed:
-        facts["one_way_edges"] = 0  # to count them would read the whole file in random order
+    # to count one-way edges would read the whole file in random order
+    facts = {"self_loops": loops} | ({} if options.directed else {"one_way_edges": 0})
     graph = Graph(
         indptr=indptr,
         indices=map_array(draft / "indices.npy"),
@@ -87,24 +88,9 @@ def _sorted_graph(table: TableSource, rows: NodeRows | None, options: TableOptio
         y=y,
         classes=classes,
         name=name,
-        duplicate_edges=int(counts[0]),
+        duplicate_edges=duplicates,
         node_ids=ids.to_numpy(zero_copy_only=False),
         facts=facts,
     )
     _, graph = add_node_data(graph, rows, encoded)
     return graph
-
-
-def _warn_merged(name: str, counts: IntArray, weighted: bool) -> None:
-    """Issue the warnings of `Graph.from_edge_index` and `make_undirected`."""
-    duplicates, loops, unequal, edges = counts.tolist()
-    if duplicates:
-        done = "merged, their weights added" if weighted else "merged into one"
-        warn_input(f"{name}: {duplicates} of {edges} edges repeat another one; they were {done}")
-    if loops:
-        warn_input(
-            f"{name}: {counted(loops, 'edge joins', 'edges join')} a node to itself: kept and counted "
-            "as a neighbour, but the normalised adjacency leaves it out"
-        )
-    if weighted:
-        warn_unequal_weights(name, unequal // 2)

@@ -28,32 +28,11 @@ _OPTIONS = ("id", "source", "target", "weight", "delimiter", "on_duplicate_id", 
 def read_new_tables(
     graph: Graph, nodes: Any, edges: Any, encoder: TableEncoder | None, options: Mapping[str, Any]
 ) -> tuple[npt.NDArray[Any], Features | None, IntArray, FloatArray | None]:
-    """Read unseen nodes, and their edges among themselves and to the graph.
+    """Read unseen nodes, and their edges among themselves and to the graph: ids, features, edge index and weights.
 
-    Parameters
-    ----------
-    graph : Graph
-        The graph that was trained on.
-    nodes : str, Path, pyarrow.Table or pandas.DataFrame
-        One row per unseen node, with the columns of the graph's table; labels are not read.
-    edges : str, Path, pyarrow.Table or pandas.DataFrame
-        One row per edge; its endpoints are ids of unseen nodes or of the graph.
-    encoder : TableEncoder or None
-        The encoder of the graph's features. None if these do not come from a table: then every column of numbers is
-        a feature.
-    options : mapping of str to Any
-        Those of `gpatcher.tables.options.TableOptions` that the graph was read with; other keys are ignored.
-
-    Returns
-    -------
-    ids : array, shape (count,)
-        Ids of the unseen nodes.
-    x : float32 array or CSR array, shape (count, d), or None
-        Their features.
-    edge_index : int64 array, shape (2, m)
-        Endpoints as node indices; the unseen nodes are n, n + 1, ...
-    weights : float64 array, shape (m,), or None
-        Weights of the edges.
+    In the edge index, the unseen nodes are n, n + 1, ... Without an ``encoder``, every column of numbers is a feature
+    of a graph that has features. ``options`` are those of `TableOptions` that the graph was read with; other keys are
+    ignored.
     """
     parsed = TableOptions(**{name: options[name] for name in _OPTIONS if name in options}, label=None)
     raw_features = graph.x is not None and encoder is None

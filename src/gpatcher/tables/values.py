@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpatcher.arrays import FloatArray, IntArray
+from gpatcher.arrays import BoolArray, FloatArray, IntArray
 from gpatcher.errors import InputError
 
 # reject(column, invalid, values, problem, fix) raises an InputError where a value is invalid; see `reject_values`
-Reject: TypeAlias = Callable[[str, npt.NDArray[np.bool_], Any, str, str], None]
+Reject: TypeAlias = Callable[[str, BoolArray, Any, str, str], None]
 # warn(message) collects a warning: columns are encoded on threads, where the line of the caller is not on the stack
 Warn: TypeAlias = Callable[[str], None]
 DAY = 86_400.0
@@ -25,7 +25,7 @@ _BOOLEANS = {"true": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, "no": 0.0, "0": 0.
 
 def reject_values(
     column: str,
-    invalid: npt.NDArray[np.bool_],
+    invalid: BoolArray,
     values: Any,
     problem: str,
     fix: str,
@@ -34,20 +34,7 @@ def reject_values(
 ) -> None:
     """Raise an InputError where a value is invalid, with the number of such values, the first of them and its row.
 
-    Parameters
-    ----------
-    column : str
-        Name of the column.
-    invalid : bool array, shape (rows,)
-        Which values are invalid.
-    values : pyarrow.Array or pyarrow.ChunkedArray
-        The column.
-    problem, fix : str
-        What is wrong with the values, and what to do about it.
-    prefix : str
-        Start of the message.
-    location : callable
-        Maps the position of a value to its row or line.
+    ``problem`` says what is wrong, ``fix`` what to do about it; ``location`` maps the position of a value to its row.
     """
     positions = np.flatnonzero(invalid)
     if positions.size:
@@ -63,9 +50,6 @@ def reject_values(
 def first_line(error: Exception) -> str:
     """Return the first line of an error's message; pyarrow's have many."""
     return next(iter(str(error).splitlines()), type(error).__name__)
-
-
-# ---------------------------------------------------------------------------------------------- dtypes and arrays
 
 
 def is_number(dtype: Any) -> bool:
@@ -106,12 +90,12 @@ def blanks_to_null(values: Any) -> Any:
     return pc.if_else(blank, None, values) if pc.any(blank).as_py() else values
 
 
-def missing_mask(values: Any) -> npt.NDArray[np.bool_]:
+def missing_mask(values: Any) -> BoolArray:
     """Return where values are null or NaN."""
     return to_numpy(values.is_null(nan_is_null=True))
 
 
-def uncastable_mask(values: Any, dtype: Any) -> npt.NDArray[np.bool_]:
+def uncastable_mask(values: Any, dtype: Any) -> BoolArray:
     """Return where values cannot be cast to a dtype, one value at a time: for messages only."""
 
     def fails(value: Any) -> bool:
@@ -122,9 +106,6 @@ def uncastable_mask(values: Any, dtype: Any) -> npt.NDArray[np.bool_]:
         return False
 
     return np.array([fails(value) for value in values], bool)
-
-
-# ------------------------------------------------------------------------------------------------------- readers
 
 
 def _to_dtype(column: str, values: Any, dtype: Any, is_valid: Callable[[Any], bool], reject: Reject, what: str) -> Any:
