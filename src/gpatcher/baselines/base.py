@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +23,8 @@ _DENSE = 0.1  # a matrix with a larger fraction of non-zeros is smaller and fast
 class Baseline(nn.Module):
     """Base class of the baselines: ``forward(x, nodes)`` returns the logits of these nodes, shape (b, C).
 
-    Directed edges count in both directions. Where `WEIGHTED` is false, edge weights are ignored with a warning.
+    Directed edges count in both directions, unless a model says otherwise. Where `WEIGHTED` is false, edge weights are
+    ignored with a warning.
 
     Parameters
     ----------
@@ -50,11 +51,16 @@ class Baseline(nn.Module):
         check_fraction("dropout", dropout)
         if not graph.num_classes:
             raise InputError(f"{graph.name} has no labels, so the number of classes is unknown; pass y")
-        if graph.weights is not None and not self.WEIGHTED:
-            warn_input(f"{graph.name}: {type(self).__name__} does not use edge weights; every edge counts as 1")
+        if not self.WEIGHTED:
+            self.warn_weights(graph)
         self.classes = graph.num_classes
         self.widths = [hidden] * (layers - 1) + [self.classes]
         self.dropout = dropout
+
+    def warn_weights(self, graph: Graph) -> None:
+        """Warn that edge weights are ignored, if the graph has any."""
+        if graph.weights is not None:
+            warn_input(f"{graph.name}: {type(self).__name__} does not use edge weights; every edge counts as 1")
 
     def drop(self, h: Tensor) -> Tensor:
         """Return h with dropout, while training."""
@@ -77,6 +83,12 @@ def check_fraction(name: str, value: float, *, one: bool = False) -> None:
     """Raise if the value lies outside [0, 1), or outside [0, 1] with ``one``."""
     if not (0 <= value < 1 or (one and value == 1)):
         raise InputError(f"{name} must lie in [0, 1{']' if one else ')'}, got {value}")
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Raise if the value is none of the choices."""
+    if value not in choices:
+        raise InputError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
 def check_propagation(K: int, alpha: float) -> None:
@@ -159,14 +171,51 @@ class Propagation(nn.Module):
 
     def __init__(self, matrix: Any) -> None:
         super().__init__()
-        self._matrix = matrix.toarray() if matrix.nnz > _DENSE * matrix.shape[0] ** 2 else matrix
+        self._matrix = compact(matrix)
         self._table: FeatureTable | None = None  # created on the device of the first input
+
+    def table(self, device: torch.device) -> FeatureTable:
+        """Return the rows of S as a table."""
+        if self._table is None or self._table.device != device:
+            self._table = FeatureTable(self._matrix, device)
+        return self._table
 
     def forward(self, h: Tensor, dropout: float = 0.0) -> Tensor:
         """Return S · h with this fraction of the entries of S dropped; shape of h."""
-        if self._table is None or self._table.device != h.device:
-            self._table = FeatureTable(self._matrix, h.device)
-        return self._table.linear(h, dropout)
+        return self.table(h.device).linear(h, dropout)
+
+
+def compact(matrix: Any) -> Any:
+    """Return a sparse matrix as it is, or as a dense array where that is smaller and faster."""
+    return matrix.toarray() if matrix.nnz > _DENSE * matrix.shape[0] * matrix.shape[1] else matrix
+
+
+def plain_adjacency(graph: Graph, directed: bool) -> Any:
+    """Return A without self-loops: A_vu = 1 for an edge v → u, or for one in either direction unless ``directed``."""
+    if not directed:
+        return graph.adjacency(np.float32, self_loops=False)
+    matrix = graph.adjacency(np.float32)
+    matrix = sp.csr_array(matrix - sp.diags_array(matrix.diagonal()))
+    matrix.eliminate_zeros()
+    return matrix
+
+
+def normalise(matrix: Any, *, mean: bool = False) -> Any:
+    """Return D_r^-1/2 A D_c^-1/2 with the sums of rows and columns, or D_r^-1 A (``mean``); 0 where a sum is 0.
+
+    Examples
+    --------
+    >>> normalise(sp.csr_array([[0.0, 2.0], [2.0, 0.0]])).toarray()
+    array([[0., 1.],
+           [1., 0.]])
+    """
+    rows, columns = (
+        np.divide(1.0, np.sqrt(sums), out=np.zeros_like(sums), where=sums > 0)
+        for sums in (np.asarray(matrix.sum(axis=axis)) for axis in (1, 0))
+    )
+    if mean:
+        return sp.csr_array(sp.diags_array(rows**2) @ matrix)
+    return sp.csr_array(sp.diags_array(rows) @ matrix @ sp.diags_array(columns))
 
 
 class EdgeProduct(nn.Module):
@@ -201,7 +250,9 @@ class EdgeProduct(nn.Module):
         }
         for name, array in arrays.items():
             self.register_buffer(name, torch.from_numpy(array.astype(np.int64)), persistent=False)
+        self.register_buffer("matrix", sparse_tensor(matrix), persistent=False)
 
+    matrix: Tensor  # for torch_geometric's layers
     indptr: Tensor
     columns: Tensor
     rows: Tensor

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpatcher.baselines.base import Baseline, FeatureProduct, Propagation
+from gpatcher.baselines.base import Baseline, FeatureProduct, Propagation, normalise
 from gpatcher.graph.graph import Graph
 from gpatcher.model.inputs import FeatureTable
 
@@ -90,10 +90,4 @@ def distance_rings(graph: Graph) -> tuple[Any, Any]:
     # the difference is 0 where a node is closer than 2
     two_hop = sp.csr_array(reached - reached.multiply(closer))
     two_hop.eliminate_zeros()
-    return _normalised(one_hop), _normalised(two_hop)
-
-
-def _normalised(matrix: Any) -> Any:
-    degree = matrix.sum(axis=1)
-    scale = np.divide(1.0, np.sqrt(degree), out=np.zeros_like(degree), where=degree > 0)
-    return sp.csr_array(sp.diags_array(scale) @ matrix @ sp.diags_array(scale))
+    return normalise(one_hop), normalise(two_hop)

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import JumpingKnowledge
 
-from gpatcher.baselines.base import Baseline
+from gpatcher.baselines.base import Baseline, check_choice
 from gpatcher.baselines.gcn import Convolutions
-from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.model.inputs import FeatureTable
 
@@ -54,8 +53,7 @@ class JKNet(Baseline):
         mode: str = "cat",
     ) -> None:
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
-        if mode not in MODES:
-            raise InputError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
+        check_choice("mode", mode, MODES)
         self.stack = Convolutions(graph, features, [hidden] * layers, dropout)
         self.jump = JumpingKnowledge(mode)
         self.classifier = nn.Linear(hidden * (layers if mode == "cat" else 1), self.classes)
