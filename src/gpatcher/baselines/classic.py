@@ -1,7 +1,4 @@
-"""Classic GNN, tuned: GCN, GraphSAGE or GAT with residual connections, normalisation, dropout and depth to choose.
-
-Luo, Shi and Wu. Classic GNNs are Strong Baselines: Reassessing GNNs for Node Classification. NeurIPS 2024.
-"""
+"""Classic GNNs, tuned: Luo, Shi and Wu. Classic GNNs are Strong Baselines. NeurIPS 2024."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Dir-GNN.
-
-Rossi, Charpentier, Di Giovanni, Frasca, Günnemann and Bronstein. Edge Directionality Improves Learning on Heterophilic
-Graphs. LoG 2023.
-"""
+"""Dir-GNN: Rossi et al. Edge Directionality Improves Learning on Heterophilic Graphs. LoG 2023."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""FSGNN.
-
-Maurya, Liu and Murata. Improving Graph Neural Networks with Simple Architecture Design. 2021.
-"""
+"""FSGNN: Maurya, Liu and Murata. Improving Graph Neural Networks with Simple Architecture Design. 2021."""
 
 from __future__ import annotations
 

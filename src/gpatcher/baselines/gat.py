@@ -1,7 +1,4 @@
-"""GAT, with torch_geometric's layer.
-
-Veličković, Cucurull, Casanova, Romero, Liò and Bengio. Graph Attention Networks. ICLR 2018.
-"""
+"""GAT: Veličković et al. Graph Attention Networks. ICLR 2018."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv
 
-from gpatcher.baselines.base import Baseline, EdgeProduct, FeatureProduct
+from gpatcher.baselines.base import Baseline, EdgeProduct, FeatureProduct, check_at_least
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.model.inputs import FeatureTable
@@ -72,9 +69,7 @@ class GAT(Baseline):
         output_heads: int = 1,
     ) -> None:
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
-        for name, value in (("heads", heads), ("output_heads", output_heads)):
-            if value < 1:
-                raise InputError(f"{name} must be at least 1, got {value}")
+        check_at_least(1, heads=heads, output_heads=output_heads)
         if hidden % heads:
             raise InputError(f"hidden must be a multiple of heads, got hidden={hidden} and heads={heads}")
         sums = EdgeProduct(graph.adjacency(self_loops=True))

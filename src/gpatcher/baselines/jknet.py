@@ -1,8 +1,4 @@
-"""GCN-JKNet, with torch_geometric's layers.
-
-Xu, Li, Tian, Sonobe, Kawarabayashi and Jegelka. Representation Learning on Graphs with Jumping Knowledge Networks.
-ICML 2018.
-"""
+"""GCN-JKNet: Xu et al. Representation Learning on Graphs with Jumping Knowledge Networks. ICML 2018."""
 
 from __future__ import annotations
 
@@ -43,14 +39,7 @@ class JKNet(Baseline):
     }
 
     def __init__(
-        self,
-        graph: Graph,
-        features: int,
-        *,
-        hidden: int = 64,
-        dropout: float = 0.5,
-        layers: int = 2,
-        mode: str = "cat",
+        self, graph: Graph, features: int, *, hidden: int = 64, dropout: float = 0.5, layers: int = 2, mode: str = "cat"
     ) -> None:
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
         check_choice("mode", mode, MODES)

@@ -1,8 +1,4 @@
-"""LINKX.
-
-Lim, Hohne, Li, Huang, Gupta, Bhalerao and Lim. Large Scale Learning on Non-Homophilous Graphs: New Benchmarks and
-Strong Simple Methods. NeurIPS 2021.
-"""
+"""LINKX: Lim et al. Large Scale Learning on Non-Homophilous Graphs. NeurIPS 2021."""
 
 from __future__ import annotations
 
@@ -13,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpatcher.baselines.base import Baseline, Perceptron, Propagation, plain_adjacency
-from gpatcher.errors import InputError
+from gpatcher.baselines.base import Baseline, Perceptron, Propagation, check_at_least, plain_adjacency
 from gpatcher.graph.graph import Graph
 from gpatcher.model.inputs import FeatureTable
 
@@ -60,8 +55,7 @@ class LINKX(Baseline):
         directed: bool = False,
     ) -> None:
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
-        if input_layers < 1:
-            raise InputError(f"input_layers must be at least 1, got {input_layers}")
+        check_at_least(1, input_layers=input_layers)
         self.adjacency = Propagation(plain_adjacency(graph, directed))
         self.of_edges, self.of_features = (
             Perceptron(width, hidden, hidden, layers=input_layers, dropout=0.0) for width in (graph.n, features)
