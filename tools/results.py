@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpatcher.bench.leaderboard import ResultTable, head, rank_sentence, read_bench
-from gpatcher.bench.plan import TITLES, paper_figures
+from gpatcher.bench.plan import PAPER_MODELS, TITLES, paper_figures
 from gpatcher.bench.statistics import rank
 from gpatcher.errors import counted
 from gpatcher.io import write_text
@@ -60,31 +60,32 @@ def against_paper() -> str:
 
 
 def against_baselines(tables: Sequence[ResultTable]) -> str:
-    """Return the table of all models, on the data sets where each had the same number of trials."""
+    """Return the table of all models, on the data sets where each of the paper's had the same number of trials."""
     shipped = shipped_settings()
     columns = [
         (table, d)
         for table in tables
         for d in table.datasets
-        if d in table.budgets and set(shipped.get(d, {})) == set(TITLES)
+        if d in table.budgets and set(shipped.get(d, {})) >= set(PAPER_MODELS)
     ]
     for table, dataset in columns:
         if {entry["trials"] for entry in shipped[dataset].values()} != {table.budgets[dataset]}:
             raise SystemExit(f"the records of {dataset} do not match the shipped settings; run the bench again")
     runs = {name: {d: table.runs[name, d] for table, d in columns if (name, d) in table.runs} for name in TITLES}
+    runs = {name: by_set for name, by_set in runs.items() if by_set}
     scores = {name: {d: r.summary.mean for d, r in by_set.items() if r.summary} for name, by_set in runs.items()}
     ranked, alone = rank(scores), rank({name: by_set for name, by_set in scores.items() if name != "fast"})
     means = {} if ranked is None else ranked.mean
     rows = []
-    for name, title in TITLES.items():
+    for name in runs:
         cells = [cell(list(runs[name][d].by_run.values()) if d in runs[name] else []) for _, d in columns]
-        rows.append([title, *cells, f"{means[name]:.2f}" if name in means else "not ranked"])
+        rows.append([TITLES[name], *cells, f"{means[name]:.2f}" if name in means else "not ranked"])
     trial_row = ["trials for each model", *(str(table.budgets[d]) for table, d in columns), ""]
     text = markdown_table(["test, %", *(head(d) for _, d in columns), "mean rank"], [trial_row, *rows])
     if ranked is None or alone is None:
         return text
     parts = {f"`{table.name}` alone": table.ranks({d for t, d in columns if t is table}) for table in tables}
-    rankings = {"All of these": ranked, "Against the eleven baselines alone": alone, **parts}
+    rankings = {"All of these": ranked, "Against the baselines alone": alone, **parts}
     lines = [f"- {title}: {rank_sentence(ranks)}" for title, ranks in rankings.items() if ranks is not None]
     return "\n".join([text, "", *lines])
 

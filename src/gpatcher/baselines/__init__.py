@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpatcher.baselines.registry import BASELINES, SEARCH, make_baseline
 
-__all__ = ["BASELINES", "SEARCH", "baseline_titles", "make_baseline"]
+__all__ = ["BASELINES", "PAPER_BASELINES", "SEARCH", "baseline_titles", "make_baseline"]
 
 _PAPER_TITLES = {
     "mlp": "MLP",
@@ -28,11 +28,13 @@ _PAPER_TITLES = {
     "h2gcn": "H2GCN",
     "bmgcn": "BM-GCN",
 }
+_OTHER_TITLES = {"linkx": "LINKX", "fsgnn": "FSGNN", "dirgnn": "Dir-GNN", "classic": "Classic GNN"}
+PAPER_BASELINES = tuple(_PAPER_TITLES)
 _NO_MODELS = ("base", "registry")  # modules of this package that define no model
 
 
 def baseline_titles() -> dict[str, str]:
-    """Return the titles of all baselines by name: those of the paper first, then any others under their names.
+    """Return the titles of all baselines by name, those of the paper first; one without a title goes by its name.
 
     Examples
     --------
@@ -40,7 +42,8 @@ def baseline_titles() -> dict[str, str]:
     'GCN-JKNet'
     """
     names = [module.name for module in pkgutil.iter_modules(__path__) if module.name not in _NO_MODELS]
-    return _PAPER_TITLES | {name: name for name in names if name not in _PAPER_TITLES}
+    titles = _PAPER_TITLES | _OTHER_TITLES
+    return titles | {name: name for name in names if name not in titles}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,4 @@
-"""APPNP.
-
-Gasteiger, Bojchevski and Günnemann. Predict then Propagate: Graph Neural Networks meet Personalized PageRank.
-ICLR 2019.
-"""
+"""APPNP: Gasteiger, Bojchevski and Günnemann. Predict then Propagate. ICLR 2019."""
 
 from __future__ import annotations
 

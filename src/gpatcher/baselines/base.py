@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +23,8 @@ _DENSE = 0.1  # a matrix with a larger fraction of non-zeros is smaller and fast
 class Baseline(nn.Module):
     """Base class of the baselines: ``forward(x, nodes)`` returns the logits of these nodes, shape (b, C).
 
-    Directed edges count in both directions. Where `WEIGHTED` is false, edge weights are ignored with a warning.
+    Directed edges count in both directions, unless a model says otherwise. Where `WEIGHTED` is false, edge weights are
+    ignored with a warning.
 
     Parameters
     ----------
@@ -44,17 +45,20 @@ class Baseline(nn.Module):
 
     def __init__(self, graph: Graph, features: int, *, hidden: int, dropout: float, layers: int) -> None:
         super().__init__()
-        for name, value in (("features", features), ("hidden", hidden), ("layers", layers)):
-            if value < 1:
-                raise InputError(f"{name} must be at least 1, got {value}")
+        check_at_least(1, features=features, hidden=hidden, layers=layers)
         check_fraction("dropout", dropout)
         if not graph.num_classes:
             raise InputError(f"{graph.name} has no labels, so the number of classes is unknown; pass y")
-        if graph.weights is not None and not self.WEIGHTED:
-            warn_input(f"{graph.name}: {type(self).__name__} does not use edge weights; every edge counts as 1")
+        if not self.WEIGHTED:
+            self.warn_weights(graph)
         self.classes = graph.num_classes
         self.widths = [hidden] * (layers - 1) + [self.classes]
         self.dropout = dropout
+
+    def warn_weights(self, graph: Graph) -> None:
+        """Warn that edge weights are ignored, if the graph has any."""
+        if graph.weights is not None:
+            warn_input(f"{graph.name}: {type(self).__name__} does not use edge weights; every edge counts as 1")
 
     def drop(self, h: Tensor) -> Tensor:
         """Return h with dropout, while training."""
@@ -73,16 +77,28 @@ class Baseline(nn.Module):
         return groups + [{"params": free, "lr": lr, "weight_decay": 0.0}] * bool(free)
 
 
+def check_at_least(minimum: int, **values: float) -> None:
+    """Raise if one of the values is smaller, or not a number."""
+    for name, value in values.items():
+        if not value >= minimum:
+            raise InputError(f"{name} must be at least {minimum}, got {value}")
+
+
 def check_fraction(name: str, value: float, *, one: bool = False) -> None:
     """Raise if the value lies outside [0, 1), or outside [0, 1] with ``one``."""
     if not (0 <= value < 1 or (one and value == 1)):
         raise InputError(f"{name} must lie in [0, 1{']' if one else ')'}, got {value}")
 
 
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Raise if the value is none of the choices."""
+    if value not in choices:
+        raise InputError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
 def check_propagation(K: int, alpha: float) -> None:
     """Raise if the number of steps is below 1 or the teleport probability lies outside [0, 1]."""
-    if K < 1:
-        raise InputError(f"K must be at least 1, got {K}")
+    check_at_least(1, K=K)
     check_fraction("alpha", alpha, one=True)
 
 
@@ -91,12 +107,8 @@ class FeatureProduct(nn.Module):
 
     Parameters
     ----------
-    features : int
-        Rows of each W.
-    width : int
-        Columns of each W.
-    blocks : int
-        Number k of weights; each is initialised on its own.
+    features, width, blocks : int
+        Rows and columns of each W, and their number k; each is initialised on its own.
     dropout : float
         Fraction of the entries of x that is dropped while training.
     """
@@ -119,10 +131,8 @@ class Perceptron(nn.Module):
     ----------
     features, hidden, classes : int
         Width of the input, of the hidden layers and of the output.
-    layers : int
-        Number of layers; 1 is a linear classifier.
-    dropout : float
-        Fraction of the inputs of each layer that is dropped while training.
+    layers, dropout : int, float
+        Number of layers (1 is a linear classifier), and fraction of the inputs of each that is dropped while training.
     """
 
     def __init__(self, features: int, hidden: int, classes: int, *, layers: int, dropout: float) -> None:
@@ -142,69 +152,69 @@ class Perceptron(nn.Module):
 
 
 class Propagation(nn.Module):
-    """The product S · h with a constant sparse matrix S; no parameters.
-
-    Parameters
-    ----------
-    matrix : scipy.sparse.csr_array
-        S, shape (n, n).
-
-    Examples
-    --------
-    >>> path = Graph.from_edge_index([[0, 1], [1, 0]])
-    >>> Propagation(path.normalised())(torch.tensor([[1.0], [2.0]]))
-    tensor([[2.],
-            [1.]])
-    """
+    """The product S · h with a constant sparse matrix S, a SciPy CSR array; no parameters."""
 
     def __init__(self, matrix: Any) -> None:
         super().__init__()
-        self._matrix = matrix.toarray() if matrix.nnz > _DENSE * matrix.shape[0] ** 2 else matrix
+        self._matrix = compact(matrix)
         self._table: FeatureTable | None = None  # created on the device of the first input
+
+    def table(self, device: torch.device) -> FeatureTable:
+        """Return the rows of S as a table."""
+        if self._table is None or self._table.device != device:
+            self._table = FeatureTable(self._matrix, device)
+        return self._table
 
     def forward(self, h: Tensor, dropout: float = 0.0) -> Tensor:
         """Return S · h with this fraction of the entries of S dropped; shape of h."""
-        if self._table is None or self._table.device != h.device:
-            self._table = FeatureTable(self._matrix, h.device)
-        return self._table.linear(h, dropout)
+        return self.table(h.device).linear(h, dropout)
+
+
+def compact(matrix: Any) -> Any:
+    """Return a sparse matrix as it is, or as a dense array where that is smaller and faster."""
+    return matrix.toarray() if matrix.nnz > _DENSE * matrix.shape[0] * matrix.shape[1] else matrix
+
+
+def plain_adjacency(graph: Graph, directed: bool) -> Any:
+    """Return A without self-loops: A_vu = 1 for an edge v → u, or for one in either direction unless ``directed``."""
+    if not directed:
+        return graph.adjacency(np.float32, self_loops=False)
+    matrix = graph.adjacency(np.float32)
+    matrix = sp.csr_array(matrix - sp.diags_array(matrix.diagonal()))
+    matrix.eliminate_zeros()
+    return matrix
+
+
+def normalise(matrix: Any, *, mean: bool = False) -> Any:
+    """Return D_r^-1/2 A D_c^-1/2 with the sums of rows and columns, or D_r^-1 A (``mean``); 0 where a sum is 0."""
+    rows, columns = (
+        np.divide(1.0, np.sqrt(sums), out=np.zeros_like(sums), where=sums > 0)
+        for sums in (np.asarray(matrix.sum(axis=axis)) for axis in (1, 0))
+    )
+    if mean:
+        return sp.csr_array(sp.diags_array(rows**2) @ matrix)
+    return sp.csr_array(sp.diags_array(rows) @ matrix @ sp.diags_array(columns))
 
 
 class EdgeProduct(nn.Module):
-    """Σ_u w_vu h_u over the entries (v, u) of a sparse pattern, differentiable in w and h; no parameters.
+    """Σ_u w_vu h_u over the entries (v, u) of a SciPy CSR array, differentiable in w and h; no parameters.
 
     Both passes use sparse products, so no row of h is copied per edge.
-
-    Parameters
-    ----------
-    matrix : scipy.sparse.csr_array
-        Matrix whose entries are the pattern, shape (n, n).
-
-    Examples
-    --------
-    >>> path = Graph.from_edge_index([[0, 1], [1, 0]])
-    >>> EdgeProduct(path.adjacency())(torch.tensor([3.0, 1.0]), torch.tensor([[1.0], [2.0]]))
-    tensor([[6.],
-            [1.]])
     """
 
     def __init__(self, matrix: Any) -> None:
         super().__init__()
-        positions = sp.csr_array((np.arange(matrix.nnz), matrix.indices, matrix.indptr), shape=matrix.shape)
-        transpose = sp.csr_array(positions.T)
-        arrays = {
-            "indptr": matrix.indptr,
-            "columns": matrix.indices,
-            "rows": np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)),
-            "transpose_indptr": transpose.indptr,
-            "transpose_columns": transpose.indices,
-            "transpose_order": transpose.data,
-        }
-        for name, array in arrays.items():
-            self.register_buffer(name, torch.from_numpy(array.astype(np.int64)), persistent=False)
+        order = sp.csr_array((np.arange(matrix.nnz), matrix.indices, matrix.indptr), shape=matrix.shape)
+        self.register_buffer("matrix", sparse_tensor(matrix), persistent=False)
+        self.register_buffer("rows", torch.from_numpy(matrix.tocoo().row.astype(np.int64)), persistent=False)
+        self.register_buffer("columns", torch.from_numpy(matrix.indices.astype(np.int64)), persistent=False)
+        transpose = sp.csr_array(order.T)
+        for name, part in (("indptr", transpose.indptr), ("columns", transpose.indices), ("order", transpose.data)):
+            self.register_buffer(f"transpose_{name}", torch.from_numpy(part.astype(np.int64)), persistent=False)
 
-    indptr: Tensor
-    columns: Tensor
+    matrix: Tensor  # for torch_geometric's layers
     rows: Tensor
+    columns: Tensor
     transpose_indptr: Tensor
     transpose_columns: Tensor
     transpose_order: Tensor  # positions of the transpose's entries in the pattern
@@ -220,7 +230,7 @@ class _EdgeProduct(torch.autograd.Function):
     def forward(ctx: Any, weight: Tensor, h: Tensor, pattern: EdgeProduct) -> Tensor:
         ctx.save_for_backward(weight, h)
         ctx.pattern = pattern
-        return _csr(pattern.indptr, pattern.columns, weight, len(h)) @ h
+        return _csr(pattern.matrix.crow_indices(), pattern.columns, weight, len(h)) @ h
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
@@ -228,7 +238,7 @@ class _EdgeProduct(torch.autograd.Function):
         pattern: EdgeProduct = ctx.pattern
         grad_weight = grad_h = None
         if ctx.needs_input_grad[0]:
-            zeros = _csr(pattern.indptr, pattern.columns, torch.zeros_like(weight), len(h))
+            zeros = _csr(pattern.matrix.crow_indices(), pattern.columns, torch.zeros_like(weight), len(h))
             grad_weight = torch.sparse.sampled_addmm(zeros, grad.contiguous(), h.T).values()
         if ctx.needs_input_grad[1]:
             values = weight[pattern.transpose_order]
@@ -245,9 +255,6 @@ def _csr(indptr: Tensor, columns: Tensor, values: Tensor, n: int) -> Tensor:
 
 
 def sparse_tensor(matrix: Any) -> Tensor:
-    """Return a SciPy CSR array as a torch CSR tensor, the fastest form of an adjacency for torch_geometric's layers.
-
-    Row v holds the edges into node v.
-    """
+    """Return a SciPy CSR array as a torch CSR tensor, for torch_geometric's layers; row v holds the edges into v."""
     indptr, columns = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
     return _csr(indptr, columns, torch.from_numpy(matrix.data.astype(np.float32)), matrix.shape[0])

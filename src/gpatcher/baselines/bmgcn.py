@@ -1,7 +1,4 @@
-"""BM-GCN.
-
-He, Liang, Liu, Wen, Jiao and Feng. Block Modeling-Guided Graph Convolutional Neural Networks. AAAI 2022.
-"""
+"""BM-GCN: He et al. Block Modeling-Guided Graph Convolutional Neural Networks. AAAI 2022."""
 
 from __future__ import annotations
 
@@ -16,8 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.utils import softmax
 
 from gpatcher.arrays import IntArray
-from gpatcher.baselines.base import Baseline, EdgeProduct, FeatureProduct, Perceptron, Propagation
-from gpatcher.errors import InputError
+from gpatcher.baselines.base import Baseline, EdgeProduct, FeatureProduct, Perceptron, Propagation, check_at_least
 from gpatcher.graph.graph import Graph
 from gpatcher.model.inputs import FeatureTable
 
@@ -39,12 +35,8 @@ class BMGCN(Baseline):
     ----------
     labels : ndarray of int
         Class of each training node, -1 for all other nodes, shape (n,).
-    loop : float
-        Weight β of the self-loops, at least 0.
-    enhance : float
-        Factor on the diagonal of Q, at least 0.
-    balance : float
-        Weight of the loss of the MLP, at least 0.
+    loop, enhance, balance : float
+        Weight β of the self-loops, factor on the diagonal of Q, and weight of the loss of the MLP; at least 0.
     """
 
     SEARCH: ClassVar[dict[str, list[Any]]] = {"layers": [2, 3], "loop": [0.0, 1.5], "enhance": [0.8, 1.0, 2.0, 4.0]}
@@ -63,9 +55,7 @@ class BMGCN(Baseline):
         balance: float = 1.0,
     ) -> None:
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
-        for name, value in (("loop", loop), ("enhance", enhance), ("balance", balance)):
-            if not value >= 0:
-                raise InputError(f"{name} must be at least 0, got {value}")
+        check_at_least(0, loop=loop, enhance=enhance, balance=balance)
         self.balance = balance
         matrix = graph.adjacency(self_loops=False)
         if loop:

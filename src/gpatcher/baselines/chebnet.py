@@ -1,8 +1,4 @@
-"""ChebNet.
-
-Defferrard, Bresson and Vandergheynst. Convolutional Neural Networks on Graphs with Fast Localized Spectral Filtering.
-NeurIPS 2016.
-"""
+"""ChebNet: Defferrard et al. CNNs on Graphs with Fast Localized Spectral Filtering. NeurIPS 2016."""
 
 from __future__ import annotations
 
@@ -14,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpatcher.baselines.base import Baseline, FeatureProduct, Propagation
-from gpatcher.errors import InputError
+from gpatcher.baselines.base import Baseline, FeatureProduct, Propagation, check_at_least
 from gpatcher.graph.graph import Graph
 from gpatcher.model.inputs import FeatureTable
 
@@ -42,8 +37,7 @@ class ChebNet(Baseline):
         self, graph: Graph, features: int, *, hidden: int = 64, dropout: float = 0.5, layers: int = 2, K: int = 2
     ) -> None:
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
-        if K < 1:
-            raise InputError(f"K must be at least 1, got {K}")
+        check_at_least(1, K=K)
         self.K = K
         self.propagate = Propagation(-graph.normalised())
         self.product = FeatureProduct(features, self.widths[0], blocks=K + 1, dropout=dropout)

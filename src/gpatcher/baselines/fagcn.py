@@ -1,7 +1,4 @@
-"""FAGCN, with torch_geometric's layer.
-
-Bo, Wang, Shi and Shen. Beyond Low-frequency Information in Graph Convolutional Networks. AAAI 2021.
-"""
+"""FAGCN: Bo et al. Beyond Low-frequency Information in Graph Convolutional Networks. AAAI 2021."""
 
 from __future__ import annotations
 
@@ -12,8 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import FAConv
 
-from gpatcher.baselines.base import Baseline, EdgeProduct, FeatureProduct, sparse_tensor
-from gpatcher.errors import InputError
+from gpatcher.baselines.base import Baseline, EdgeProduct, FeatureProduct, check_at_least
 from gpatcher.graph.graph import Graph
 from gpatcher.model.inputs import FeatureTable
 
@@ -58,23 +54,18 @@ class FAGCN(Baseline):
         self, graph: Graph, features: int, *, hidden: int = 64, dropout: float = 0.5, layers: int = 2, eps: float = 0.3
     ) -> None:
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
-        if not eps >= 0:
-            raise InputError(f"eps must be at least 0, got {eps}")
-        matrix = graph.normalised()
-        self.register_buffer("matrix", sparse_tensor(matrix), persistent=False)
-        sums = EdgeProduct(matrix)
+        check_at_least(0, eps=eps)
+        self.sums = EdgeProduct(graph.normalised())
         self.product = FeatureProduct(features, hidden, dropout=dropout)
         self.bias = nn.Parameter(torch.zeros(hidden))
-        self.convolutions = nn.ModuleList(_Gated(sums, hidden, eps, dropout) for _ in range(layers))
+        self.convolutions = nn.ModuleList(_Gated(self.sums, hidden, eps, dropout) for _ in range(layers))
         self.classifier = nn.Linear(hidden, self.classes)
-
-    matrix: Tensor
 
     def forward(self, x: FeatureTable, nodes: Tensor) -> Tensor:
         """Return the logits of these nodes, shape (b, C)."""
         start = self.drop(F.relu(self.product(x) + self.bias))
         h = start
         for convolution in self.convolutions:
-            h = convolution(h, start, self.matrix)
+            h = convolution(h, start, self.sums.matrix)
         logits: Tensor = self.classifier(h[nodes])
         return logits

@@ -1,7 +1,4 @@
-"""GAT, with torch_geometric's layer.
-
-Veličković, Cucurull, Casanova, Romero, Liò and Bengio. Graph Attention Networks. ICLR 2018.
-"""
+"""GAT: Veličković et al. Graph Attention Networks. ICLR 2018."""
 
 from __future__ import annotations
 
@@ -12,18 +9,25 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv
 
-from gpatcher.baselines.base import Baseline, EdgeProduct, FeatureProduct, sparse_tensor
+from gpatcher.baselines.base import Baseline, EdgeProduct, FeatureProduct, check_at_least
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.model.inputs import FeatureTable
 
 
-class _Attention(GATConv):  # type: ignore[misc]
-    """GATConv that sums over neighbours by sparse products."""
+class Attention(GATConv):  # type: ignore[misc]
+    """GATConv over the edges of a pattern, which sums over neighbours by sparse products."""
 
-    def __init__(self, product: EdgeProduct, *shape: int, **options: Any) -> None:
+    def __init__(self, product: EdgeProduct, *shape: int, linear: bool = True, **options: Any) -> None:
         super().__init__(*shape, add_self_loops=False, **options)
         self.product = product
+        if not linear:  # the input is multiplied by the weight already
+            self.lin = nn.Identity()
+
+    def forward(self, h: Tensor) -> Tensor:
+        """Return the heads side by side, or their mean; shape (n, width)."""
+        out: Tensor = super().forward(h, self.product.matrix)
+        return out
 
     def message_and_aggregate(self, adj_t: Tensor, x: tuple[Tensor, Tensor], alpha: Tensor) -> Tensor:
         """Return the sum of each head, shape (n, heads, width)."""
@@ -65,29 +69,21 @@ class GAT(Baseline):
         output_heads: int = 1,
     ) -> None:
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
-        for name, value in (("heads", heads), ("output_heads", output_heads)):
-            if value < 1:
-                raise InputError(f"{name} must be at least 1, got {value}")
+        check_at_least(1, heads=heads, output_heads=output_heads)
         if hidden % heads:
             raise InputError(f"hidden must be a multiple of heads, got hidden={hidden} and heads={heads}")
-        matrix = graph.adjacency(self_loops=True)
-        self.register_buffer("matrix", sparse_tensor(matrix), persistent=False)
-        sums = EdgeProduct(matrix)
+        sums = EdgeProduct(graph.adjacency(self_loops=True))
         shapes = [(hidden // heads, heads)] * (layers - 1) + [(self.classes, output_heads)]
         self.product = FeatureProduct(features, shapes[0][0] * shapes[0][1], dropout=dropout)
-        convolutions = [
-            _Attention(sums, hidden, width, count, concat=layer < layers - 1, dropout=dropout)
-            for layer, (width, count) in enumerate(shapes)
-        ]
         # x may be sparse, so `product` multiplies it with the first weight and the first layer only attends
-        convolutions[0].lin = nn.Identity()
-        self.convolutions = nn.ModuleList(convolutions)
-
-    matrix: Tensor
+        self.convolutions = nn.ModuleList(
+            Attention(sums, hidden, width, count, linear=layer > 0, concat=layer < layers - 1, dropout=dropout)
+            for layer, (width, count) in enumerate(shapes)
+        )
 
     def forward(self, x: FeatureTable, nodes: Tensor) -> Tensor:
         """Return the logits of these nodes, shape (b, C)."""
-        h: Tensor = self.convolutions[0](self.product(x), self.matrix)
+        h: Tensor = self.convolutions[0](self.product(x))
         for convolution in self.convolutions[1:]:
-            h = convolution(self.drop(F.elu(h)), self.matrix)
+            h = convolution(self.drop(F.elu(h)))
         return h[nodes]

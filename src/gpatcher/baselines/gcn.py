@@ -1,7 +1,4 @@
-"""GCN, with torch_geometric's layers.
-
-Kipf and Welling. Semi-Supervised Classification with Graph Convolutional Networks. ICLR 2017.
-"""
+"""GCN: Kipf and Welling. Semi-Supervised Classification with Graph Convolutional Networks. ICLR 2017."""
 
 from __future__ import annotations
 
@@ -18,19 +15,7 @@ from gpatcher.model.inputs import FeatureTable
 
 
 class Convolutions(nn.Module):
-    """The convolutions of a GCN.
-
-    Parameters
-    ----------
-    graph : Graph
-        Graph that gives Â.
-    features : int
-        Number of columns of x.
-    widths : list of int
-        Output width of each layer.
-    dropout : float
-        Fraction of the inputs of each layer that is dropped while training.
-    """
+    """The convolutions of a GCN with these output widths, and dropout of the inputs of each."""
 
     def __init__(self, graph: Graph, features: int, widths: list[int], dropout: float) -> None:
         super().__init__()

@@ -1,7 +1,4 @@
-"""GPRGNN.
-
-Chien, Peng, Li and Milenkovic. Adaptive Universal Generalized PageRank Graph Neural Network. ICLR 2021.
-"""
+"""GPRGNN: Chien et al. Adaptive Universal Generalized PageRank Graph Neural Network. ICLR 2021."""
 
 from __future__ import annotations
 

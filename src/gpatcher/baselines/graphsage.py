@@ -1,7 +1,4 @@
-"""GraphSAGE with the mean aggregator, with torch_geometric's layer.
-
-Hamilton, Ying and Leskovec. Inductive Representation Learning on Large Graphs. NeurIPS 2017.
-"""
+"""GraphSAGE: Hamilton, Ying and Leskovec. Inductive Representation Learning on Large Graphs. NeurIPS 2017."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""H2GCN.
-
-Zhu, Yan, Zhao, Heimann, Akoglu and Koutra. Beyond Homophily in Graph Neural Networks: Current Limitations and Effective
-Designs. NeurIPS 2020.
-"""
+"""H2GCN: Zhu et al. Beyond Homophily in Graph Neural Networks. NeurIPS 2020."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpatcher.baselines.base import Baseline, FeatureProduct, Propagation
+from gpatcher.baselines.base import Baseline, FeatureProduct, Propagation, normalise
 from gpatcher.graph.graph import Graph
 from gpatcher.model.inputs import FeatureTable
 
@@ -44,14 +40,7 @@ class H2GCN(Baseline):
     WEIGHTED: ClassVar[bool] = False
 
     def __init__(
-        self,
-        graph: Graph,
-        features: int,
-        *,
-        hidden: int = 64,
-        dropout: float = 0.5,
-        layers: int = 2,
-        relu: bool = True,
+        self, graph: Graph, features: int, *, hidden: int = 64, dropout: float = 0.5, layers: int = 2, relu: bool = True
     ) -> None:
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
         self.layers, self.relu = layers, relu
@@ -72,16 +61,7 @@ class H2GCN(Baseline):
 
 
 def distance_rings(graph: Graph) -> tuple[Any, Any]:
-    """Return D^-1/2 A D^-1/2 of the nodes at distance exactly 1 and exactly 2, each with its own degrees.
-
-    Examples
-    --------
-    >>> path = Graph.from_edge_index([[0, 1, 1, 2], [1, 0, 2, 1]])
-    >>> distance_rings(path)[1].toarray()
-    array([[0., 0., 1.],
-           [0., 0., 0.],
-           [1., 0., 0.]], dtype=float32)
-    """
+    """Return D^-1/2 A D^-1/2 of the nodes at distance exactly 1 and exactly 2, each with its own degrees."""
     one_hop = graph.adjacency(np.float32, self_loops=False)
     one_hop.data = np.ones_like(one_hop.data)
     reached = sp.csr_array(one_hop @ one_hop)
@@ -90,10 +70,4 @@ def distance_rings(graph: Graph) -> tuple[Any, Any]:
     # the difference is 0 where a node is closer than 2
     two_hop = sp.csr_array(reached - reached.multiply(closer))
     two_hop.eliminate_zeros()
-    return _normalised(one_hop), _normalised(two_hop)
-
-
-def _normalised(matrix: Any) -> Any:
-    degree = matrix.sum(axis=1)
-    scale = np.divide(1.0, np.sqrt(degree), out=np.zeros_like(degree), where=degree > 0)
-    return sp.csr_array(sp.diags_array(scale) @ matrix @ sp.diags_array(scale))
+    return normalise(one_hop), normalise(two_hop)

@@ -1,8 +1,4 @@
-"""GCN-JKNet, with torch_geometric's layers.
-
-Xu, Li, Tian, Sonobe, Kawarabayashi and Jegelka. Representation Learning on Graphs with Jumping Knowledge Networks.
-ICML 2018.
-"""
+"""GCN-JKNet: Xu et al. Representation Learning on Graphs with Jumping Knowledge Networks. ICML 2018."""
 
 from __future__ import annotations
 
@@ -12,9 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import JumpingKnowledge
 
-from gpatcher.baselines.base import Baseline
+from gpatcher.baselines.base import Baseline, check_choice
 from gpatcher.baselines.gcn import Convolutions
-from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.model.inputs import FeatureTable
 
@@ -44,18 +39,10 @@ class JKNet(Baseline):
     }
 
     def __init__(
-        self,
-        graph: Graph,
-        features: int,
-        *,
-        hidden: int = 64,
-        dropout: float = 0.5,
-        layers: int = 2,
-        mode: str = "cat",
+        self, graph: Graph, features: int, *, hidden: int = 64, dropout: float = 0.5, layers: int = 2, mode: str = "cat"
     ) -> None:
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
-        if mode not in MODES:
-            raise InputError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
+        check_choice("mode", mode, MODES)
         self.stack = Convolutions(graph, features, [hidden] * layers, dropout)
         self.jump = JumpingKnowledge(mode)
         self.classifier = nn.Linear(hidden * (layers if mode == "cat" else 1), self.classes)

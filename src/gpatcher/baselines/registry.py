@@ -37,27 +37,10 @@ SEARCH: dict[str, dict[str, list[Any]]] = {
 
 
 def make_baseline(name: str, graph: Graph, features: int, split: Split, **parameters: Any) -> Baseline:
-    """Build a baseline. A model that takes labels gets those of ``split.train`` and no others.
+    """Build a baseline by its name, with its hyper-parameters.
 
-    Parameters
-    ----------
-    name : str
-        Key of `BASELINES`.
-    graph : Graph
-        Graph to train on.
-    features : int
-        Number of columns of the features that the model will be called with.
-    split : Split
-        Split whose training labels the model may read.
-    **parameters
-        Hyper-parameters of the model.
-
-    Examples
-    --------
-    >>> from gpatcher.datasets.synthetic import csbm
-    >>> graph = csbm(phi=0.5, n=60, features=4)
-    >>> make_baseline("appnp", graph, 4, graph.splits[0], alpha=0.2).alpha
-    0.2
+    ``features`` is the number of columns that it will be called with. A model that takes labels gets those of
+    ``split.train`` and no others.
     """
     if name not in BASELINES:
         raise InputError(f"unknown baseline {name!r}; choose one of {', '.join(BASELINES)}")

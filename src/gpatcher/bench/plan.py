@@ -17,7 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpatcher.baselines import baseline_titles
+from gpatcher.baselines import PAPER_BASELINES, baseline_titles
 from gpatcher.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ Cells = dict[str, dict[str, list[float]]]  # row → data set → mean and stand
 PAPER_DATASETS = ("texas", "cornell", "wisconsin", "chameleon", "squirrel", "actor", "cora", "citeseer", "pubmed")
 # all models and their titles; the title of a new one is its name
 TITLES = {**baseline_titles(), "fast": "Fast-GPatcher", "gpatcher": "GPatcher"}
+PAPER_MODELS = (*PAPER_BASELINES, "fast", "gpatcher")
 _DRAWS = "0,1,2,3,4"  # graphs drawn of a generator for "all" splits
 
 
