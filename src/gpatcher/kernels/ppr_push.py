@@ -122,7 +122,8 @@ def _push_all(
 @jit
 def _rank(
     v: int, indptr: Array, weights: Array | None, degree: Array, added: Overlay, inv_sqrt: Array, c: float,
-    symmetric: bool, keys: Array, received: Array, touched: Array, node_codes: Array, used: int, index: Array, score: Array,
+    symmetric: bool, keys: Array, received: Array, touched: Array, node_codes: Array, used: int,
+    index: Array, score: Array,
 ) -> None:  # fmt: skip
     """Write the patch of v from the nodes in the table, and clear the table."""
     index[0] = v
