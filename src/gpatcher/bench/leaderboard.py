@@ -20,7 +20,7 @@ from gpatcher.runs.records import Record, Summary, read_records, summarise
 
 NOT_RUN = "not run"
 OURS = "gpatcher"
-OWN_MODELS = (OURS, "fast")  # Fast-GPatcher is the same method with another extractor, not a baseline
+OWN_MODELS = (OURS, "fast", "deep")  # the same method with other patches and rounds, no baselines
 
 
 @dataclass(frozen=True, eq=False)

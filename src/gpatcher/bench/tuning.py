@@ -28,7 +28,8 @@ from gpatcher.runs.run import Cache, Job, run_job
 from gpatcher.runs.settings import MODELS, PATCHERS, Shipped, resolve_settings
 from gpatcher.scale.executors import Engine
 
-Space = dict[str, list[Any]]  # setting by dotted name → values to try; readout as text
+Space = dict[str, list[Any]]  # setting by dotted name → values to try; lists and patch sources as text
+_LISTS = ("model.readout", "features.structure")
 TRIALS, BEST, CLAIMS = "trials.jsonl", "best.json", "claims"
 
 _LR = [0.005, 0.01, 0.008, 0.003, 0.001]
@@ -94,6 +95,60 @@ _PATCHER_STARTS: list[dict[str, Any]] = [
         "train.weight_decay": 2e-3,
     },
 ]
+# Deep-GPatcher: which edges, how far, how many rounds
+_DEEP: Space = {
+    "train.lr": [0.005, 0.01, 0.003, 0.001],
+    "train.weight_decay": [5e-4, 0.0, 5e-5, 2e-3, 5e-3],
+    "train.monitor": ["loss", "accuracy"],
+    "train.patience": [50, 100],
+    "features.normalise": ["none", "l1", "l2"],
+    "features.adjacency_features": [False, True],
+    "features.structure": ["", "degree,clustering"],
+    "model.hidden": [64, 128],
+    "model.dropout": [0.2, 0.5, 0.7],
+    "model.input_dropout": [0.0, 0.2, 0.5],
+    "model.rounds": [4, 1, 2, 8, 12],
+    "model.norm": ["batch", "layer"],
+    "model.readout": ["ego,mean", "ego,mean,labels", "ego,mean,mixer"],
+    "patches": [
+        "hop:size=64",
+        "hop:size=64,direction=out",
+        "hop:size=64,direction=out + hop:size=64,direction=in",
+        "hop:size=64 + hop:size=64,hop=2",
+        "hop:size=64,direction=out + hop:size=64,hop=2,direction=out",
+        "hop:size=64 + ppr:size=32,c=0.9",
+        "ppr:size=32",
+    ],
+}
+_DEEP_STARTS: list[dict[str, Any]] = [
+    {},
+    {"model.rounds": 2, "model.dropout": 0.5, "model.input_dropout": 0.5},
+    {
+        "patches": "hop:size=64,direction=out + hop:size=64,direction=in",
+        "model.rounds": 2,
+        "model.norm": "layer",
+        "model.dropout": 0.5,
+        "model.input_dropout": 0.5,
+    },
+    {"model.rounds": 1, "patches": "hop:size=64,direction=out + hop:size=64,direction=in", "model.dropout": 0.7},
+    {
+        "model.rounds": 1,
+        "patches": "hop:size=64 + ppr:size=32,c=0.9",
+        "model.readout": "ego,mean,labels",
+        "model.dropout": 0.5,
+        "model.input_dropout": 0.5,
+    },
+    {
+        "patches": "hop:size=64,direction=out",
+        "model.rounds": 2,
+        "model.norm": "layer",
+        "features.adjacency_features": True,
+        "features.normalise": "l2",
+        "model.dropout": 0.5,
+        "model.input_dropout": 0.5,
+    },
+    {"model.rounds": 12, "train.lr": 0.01, "train.weight_decay": 0.0, "train.patience": 100},
+]
 _STARTS: list[dict[str, Any]] = [
     {},
     {"train.lr": 0.01, "features.normalise": "l1"},
@@ -115,6 +170,8 @@ def search_space(name: str, model: str) -> Space:
     if model not in PATCHERS:
         own = {f"model.{parameter}": values for parameter, values in SEARCH[model].items()}
         return {"train.lr": _LR, **own} if name == "paper" else {**_TRAINING, **own}
+    if model == "deep" and name == "broad":
+        return _DEEP
     learned = model == "gpatcher"
     if name == "paper":
         filters: Space = {"patches.K": [10, 50, 100, 150, 200]} if learned else {}
@@ -125,7 +182,7 @@ def search_space(name: str, model: str) -> Space:
 def starting_points(name: str, model: str) -> list[dict[str, Any]]:
     """Return what is tried first: points of the space, each by where it differs from the model's defaults."""
     space, broad = search_space(name, model), search_space("broad", model)
-    starts = _PATCHER_STARTS if model in PATCHERS else _STARTS
+    starts = _DEEP_STARTS if model == "deep" else _PATCHER_STARTS if model in PATCHERS else _STARTS
     own = [{k: v for k, v in start.items() if k in broad} for start in starts]
     return [start for start in own if all(k in space and v in space[k] for k, v in start.items())]
 
@@ -273,14 +330,15 @@ def _defaults(model: str) -> dict[str, Any]:
     settings = resolve_settings(model, preset="default")[0]
     flat = {f"{section}.{name}": value for section, values in settings.items() for name, value in values.items()}
     if model in PATCHERS:
-        return {**flat, "model.readout": ",".join(flat["model.readout"])}
+        names = {name: ",".join(flat[name]) for name in _LISTS}
+        return {**flat, **names, "patches": "hop:size=64"}
     own = inspect.signature(BASELINES[model]).parameters.values()
     return {f"model.{p.name}": p.default for p in own if p.default is not p.empty} | flat
 
 
 def trial_settings(model: str, drawn: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a trial: the model's defaults with the drawn values."""
-    changes = {name: value.split(",") if name == "model.readout" else value for name, value in drawn.items()}
+    changes = {k: [part for part in v.split(",") if part] if k in _LISTS else v for k, v in drawn.items()}
     return resolve_settings(model, preset="default", changes=changes)[0]
 
 

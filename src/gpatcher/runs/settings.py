@@ -29,7 +29,8 @@ from gpatcher.training.loop import TrainConfig
 
 Shipped = dict[str, dict[str, dict[str, Any]]]  # data set → model → {"settings", "trials", "val", ...}
 
-PATCHERS = {"gpatcher": "heterophily-aware", "fast": "ppr"}  # the extractor that each name stands for
+# the extractor that each name stands for; deep reads direct neighbours in several rounds
+PATCHERS = {"gpatcher": "heterophily-aware", "fast": "ppr", "deep": "hop"}
 MODELS = (*baseline_titles(), *PATCHERS)
 _KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
 
@@ -120,14 +121,25 @@ def resolve_settings(
     return apply_changes(settings, changes or {}), trials
 
 
+# where the defaults of a model differ from those of its parts
+_DEFAULTS: dict[str, Settings] = {
+    "deep": {
+        "patches": {"size": 64},
+        "model": {"rounds": 4, "norm": "batch", "readout": ["ego", "mean"], "dropout": 0.2, "input_dropout": 0.0},
+    }
+}
+
+
 def complete(settings: Mapping[str, Any], model: str) -> Settings:
     """Return the settings of a patch model with all defaults filled in.
 
     Examples
     --------
     >>> complete({"patches": {"size": 8}}, "fast")["patches"]
-    {'name': 'ppr', 'size': 8, 'c': 0.5, 'eps': 1e-05, 'self_loops': False}
+    {'name': 'ppr', 'size': 8, 'c': 0.5, 'eps': 1e-05, 'self_loops': False, 'direction': 'both'}
     """
+    own = _DEFAULTS.get(model, {})
+    settings = {**settings, **{section: {**own[section], **settings.get(section, {})} for section in own}}
     patches = settings.get("patches", {})
     if isinstance(patches, Mapping):  # several sources are a list
         patches = {"name": PATCHERS[model], **patches}
@@ -138,7 +150,7 @@ def complete(settings: Mapping[str, Any], model: str) -> Settings:
 def apply_changes(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     """Return the settings with values replaced by dotted names.
 
-    Another ``patches.name`` keeps the parameters that both extractors have.
+    Another ``patches.name`` keeps the parameters that both extractors have; ``patches`` replaces all sources.
 
     Examples
     --------
@@ -146,8 +158,11 @@ def apply_changes(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     {'train': {'lr': 0.01}}
     """
     settings = copy.deepcopy(settings)
-    for name, value in sorted(changes.items(), key=lambda change: change[0] != "patches.name"):
+    for name, value in sorted(changes.items(), key=lambda change: change[0] not in ("patches", "patches.name")):
         section, dot, key = name.partition(".")
+        if name == "patches" and "patches" in settings:
+            settings["patches"] = parse_sources(value)
+            continue
         if section not in settings or not dot:
             sections = ", ".join(settings)
             raise InputError(f"unknown setting {name!r}; write section.name, the sections are {sections}")
@@ -159,6 +174,27 @@ def apply_changes(settings: Settings, changes: Mapping[str, Any]) -> Settings:
             make_config(section, {key: value})
         settings[section][key] = value
     return settings
+
+
+def parse_sources(text: Any) -> Any:
+    """Return the settings of one or several patch sources from text.
+
+    Examples
+    --------
+    >>> [source["direction"] for source in parse_sources("hop:direction=out + hop:direction=in,size=8")]
+    ['out', 'in']
+    """
+    if not isinstance(text, str):
+        raise InputError(f"patches must be text such as 'hop:direction=out + ppr:size=8', got {text!r}")
+    sources = []
+    for part in text.split("+"):
+        name, _, parameters = part.strip().partition(":")
+        source = {"name": name, **extractor_parameters(make_extractor(name))}
+        for parameter in filter(None, parameters.split(",")):
+            key, value = parse_change(parameter)
+            source = _changed_source(source, key, value)
+        sources.append(source)
+    return sources if len(sources) > 1 else sources[0]
 
 
 def _changed_source(source: Any, key: str, value: Any) -> dict[str, Any]:
@@ -188,7 +224,7 @@ def parse_change(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise InputError(f"--set takes NAME=VALUE, such as train.lr=0.01, got {text!r}")
-    if name.strip() == "model.readout":
+    if name.strip() in ("model.readout", "features.structure"):
         return name.strip(), [part.strip() for part in value.split(",")]
     try:
         return name.strip(), json.loads(value)
