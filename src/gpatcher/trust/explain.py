@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,11 +19,13 @@ from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
 from gpatcher.model.gpatcher import GPatcher, split_views
 from gpatcher.model.inputs import FeatureTable
+from gpatcher.trust.field import Field, receptive_field
 
 TOLERANCE = 1e-3  # largest remainder aimed at, relative to the difference that is explained (at least 1 logit)
 _ORDER = 16  # points of the quadrature in a panel
 _PANELS = (1, 4, 16, 64, 256)  # more while the remainder is too large
 _ELEMENTS = 1 << 22  # numbers in one forward pass
+_DRAWN = 256  # members in a figure; several rounds reach many more
 _BASELINE_NODES = 10_000  # training nodes whose mean is the baseline
 
 
@@ -37,7 +39,7 @@ class Member:
         Patch source that selected it, counted from 0. A node that several sources select is a member of each, with its
         own position, score and contribution there.
     position : int
-        Position in the patch; 0 for the node itself.
+        Position in the patch; 0 for the node itself, -1 for a node that only further rounds reach.
     node : int
         Number in the graph.
     id : Any
@@ -141,10 +143,11 @@ class Explanation:
         """Return a plotly figure of the patch: colour and size show the contributions, lines the edges within it."""
         import plotly.graph_objects as go
 
-        xy = self.layout()
+        members = self.members[:_DRAWN]
+        xy = self.layout()[:_DRAWN]
         lines = [[xy[a], xy[b], (None, None)] for a, b in self.edges]
         ends = np.array([end for line in lines for end in line], dtype=object).reshape(-1, 2)
-        contribution = np.array([m.contribution for m in self.members])
+        contribution = np.array([m.contribution for m in members])
         largest = float(np.abs(contribution).max()) or 1.0
         figure = go.Figure()
         figure.add_scatter(
@@ -154,12 +157,12 @@ class Explanation:
             x=xy[:, 0],
             y=xy[:, 1],
             mode="markers+text",
-            text=[str(m.id) for m in self.members],
+            text=[str(m.id) for m in members],
             textposition="bottom center",
             hovertext=[
                 f"{m.id}: position {position_text(m, self)}, score {m.score:.4f}, {hops_text(m.hops)}<br>"
                 f"label {label_text(m)}<br>contribution {m.contribution:+.3f}"
-                for m in self.members
+                for m in members
             ],
             hoverinfo="text",
             marker={
@@ -168,7 +171,7 @@ class Explanation:
                 "cmin": -largest,
                 "cmax": largest,
                 "colorscale": [[0, "#e07b39"], [0.5, "#f2f4f6"], [1, "#2f6fb0"]],
-                "line": {"color": "#1d2733", "width": [1 if m.position else 3 for m in self.members]},
+                "line": {"color": "#1d2733", "width": [1 if m.position else 3 for m in members]},
                 "colorbar": {"title": "contribution", "thickness": 12},
             },
         )
@@ -179,7 +182,12 @@ class Explanation:
 
 
 def position_text(member: Member, explanation: Explanation) -> str:
-    """Return the position of a member as text; with its source where there are several, as in ``1:0``."""
+    """Return the position of a member as text; with its source where there are several, as in ``1:0``.
+
+    A node that only further rounds reach is beyond the patch.
+    """
+    if member.position < 0:
+        return "beyond"
     return str(member.position) if explanation.num_sources == 1 else f"{member.source}:{member.position}"
 
 
@@ -236,6 +244,8 @@ class Attribution:
         Logit difference of the baseline.
     contribution : float array, shape (b, p)
         0 at empty positions.
+    source, position : int array, shape (b, p)
+        Where the member is in the patches of the node; position -1 for a node that only further rounds reach.
     """
 
     index: IntArray
@@ -245,6 +255,8 @@ class Attribution:
     second: IntArray
     start: FloatArray
     contribution: FloatArray
+    source: IntArray
+    position: IntArray
 
     @property
     def margin(self) -> FloatArray:
@@ -259,7 +271,7 @@ class Attribution:
 
 
 def attribute(model: GPatcher, x: FeatureTable, nodes: IntArray, baseline: Tensor) -> Attribution:
-    r"""Distribute the difference of the two largest logits over the members of each patch.
+    r"""Distribute the difference of the two largest logits over the nodes that reach the prediction.
 
     Integrated gradients (Sundararajan et al., 2017) over the encoded members h from a baseline h' where every member
     is the average node:
@@ -267,70 +279,126 @@ def attribute(model: GPatcher, x: FeatureTable, nodes: IntArray, baseline: Tenso
     .. math:: a_j = (h_j - h') \cdot \int_0^1 \frac{\partial f}{\partial h_j} \big(h' + t (h - h')\big)\, dt
 
     with f the logit difference; the a_j, over the positions of all sources, sum to f(h) - f(h'). The readout ego counts
-    at position 0 of the first source. The integral is by Gauss-Legendre quadrature, exact where only the readouts ego
-    and mean reach a linear classifier, else refined until the remainder is within `TOLERANCE`. The baseline is the
-    average node, not zero: a LayerNorm right after the encoder would make f discontinuous at zero.
-
-    Parameters
-    ----------
-    model : GPatcher
-        The trained model.
-    x : FeatureTable
-        Features of all nodes.
-    nodes : int array, shape (b,)
-    baseline : Tensor, shape (h,)
-        The encoded average node.
+    at position 0 of the first source; where the model reads labels, a member's label counts as its own, from a baseline
+    where it is unknown. With several rounds the sum is over all nodes within R patches, each once. The integral is by
+    Gauss-Legendre quadrature, exact where only the readouts ego and mean reach a linear classifier, else refined until
+    the remainder is within `TOLERANCE`. The baseline is the average node, not zero: a LayerNorm right after the encoder
+    would make f discontinuous at zero.
     """
     model.eval()
+    if model.config.rounds > 1:
+        return _attribute_fields(model, x, nodes, baseline)
     with torch.no_grad():
         patches = [source(torch.as_tensor(np.array(nodes)).to(x.device)) for source in model.sources]
         index, score = (torch.cat(tensors, 1) for tensors in zip(*patches, strict=True))
         members, inverse = torch.unique(index.clamp_min(0), return_inverse=True)
         rows = model.encode(x.take(members))
+        known = model.known_labels()
+    mask = (index >= 0).to(score.dtype)
+    sizes = [source.size for source in model.sources]
     size = max(1, _ELEMENTS // (_ORDER * index.shape[1] * rows.shape[1]))
     parts = []
     for begin in range(0, len(index), size):
         part = slice(begin, begin + size)
-        parts.append(_attribute(model, rows[inverse[part]], index[part], score[part].detach(), baseline))
-    return Attribution(*(np.concatenate([np.asarray(p[i].cpu()) for p in parts]) for i in range(7)))
+        h = torch.where(index[part][..., None] >= 0, rows[inverse[part]], baseline)
+        labels = None if known is None else known[index[part].clamp_min(0)] * mask[part][..., None]
+        inputs = (score[part].detach(), mask[part])
+
+        def logits(h: Tensor, labels: Tensor | None, rows: Tensor, inputs: Any = inputs) -> Tensor:
+            return _logits(model, h, *(value[rows] for value in inputs), labels)
+
+        parts.append((index[part], score[part], *_integrate(logits, h, labels, baseline)))
+    columns = [np.concatenate([np.asarray(p[i].detach().cpu()) for p in parts]) for i in range(7)]
+    source = np.repeat(np.arange(len(sizes)), sizes)
+    position = np.concatenate([np.arange(size) for size in sizes])
+    return Attribution(*columns, *(np.broadcast_to(value, index.shape) for value in (source, position)))
 
 
-def _attribute(model: GPatcher, h: Tensor, index: Tensor, score: Tensor, baseline: Tensor) -> tuple[Tensor, ...]:
-    mask = (index >= 0).to(score.dtype)
-    h = torch.where(index[..., None] >= 0, h, baseline)
-    ends = torch.cat([h, baseline.expand_as(h)])
+def _attribute_fields(model: GPatcher, x: FeatureTable, nodes: IntArray, baseline: Tensor) -> Attribution:
+    """Attribute to every node within R patches; positions are those in the patch of the node, -1 beyond it."""
+    known = model.known_labels()
+    rows = []
+    for node in np.asarray(nodes).tolist():
+        field = receptive_field(model, node)
+        with torch.no_grad():
+            h = model.encode(x.take(field.nodes))[None]
+        labels = None if known is None else known[field.nodes][None]
+
+        def logits(h: Tensor, labels: Tensor | None, rows: Tensor, field: Field = field) -> Tensor:
+            pairs = zip(h, labels if labels is not None else [None] * len(h), strict=True)
+            return torch.cat([field.logits(model, one, own) for one, own in pairs])
+
+        found = _integrate(logits, h, labels, baseline)
+        place = np.zeros((3, len(field.nodes)))  # source, position, score; of the first source that has the node
+        place[1] = -1
+        for number, view in reversed(list(enumerate(field.views))):
+            own = view.mask[field.row] > 0
+            at = view.index[field.row, own].cpu().numpy()
+            place[0, at], place[1, at] = number, np.flatnonzero(own.cpu().numpy())
+            place[2, at] = view.score[field.row, own].detach().cpu().numpy()
+        place[:2, field.row] = 0
+        *figures, contribution = (part.detach().cpu().numpy() for part in found)
+        # the patches in their order, then the others by the size of their contribution
+        order = np.lexsort((-np.abs(contribution[0]), place[1], place[0], place[1] < 0))
+        rows.append((field.nodes.cpu().numpy()[order], place[:, order], *figures, contribution[0, order]))
+    width = max(len(row[0]) for row in rows)
+
+    def padded(values: Any, fill: float, dtype: Any) -> Any:
+        return np.stack([np.pad(v.astype(dtype), (0, width - len(v)), constant_values=fill) for v in values])
+
+    index = padded([row[0] for row in rows], -1, np.int64)
+    score = padded([row[1][2] for row in rows], 0, np.float32)
+    source, position = (padded([row[1][i] for row in rows], -1, np.int64) for i in (0, 1))
+    logits_, best, second, start = (np.concatenate([row[i] for row in rows]) for i in range(2, 6))
+    contribution = padded([row[6] for row in rows], 0, np.float32)
+    return Attribution(index, score, logits_, best, second, start, contribution, source, position)
+
+
+def _integrate(
+    logits: Callable[[Tensor, Tensor | None, Tensor], Tensor], h: Tensor, labels: Tensor | None, baseline: Tensor
+) -> tuple[Tensor, ...]:
+    """Return logits, best and second class, their difference at the baseline, and contributions (b, p).
+
+    ``logits`` maps encoded members (b, p, h), their labels (b, p, C) and the rows that these belong to, to (b, C).
+    """
+    every = torch.arange(len(h), device=h.device)
     with torch.no_grad():
-        logits, start = torch.split(_logits(model, ends, score.repeat(2, 1), mask.repeat(2, 1)), len(h))
-    if logits.shape[1] < 2:
+        ends = logits(h, labels, every)
+        start = logits(baseline.expand_as(h), None if labels is None else torch.zeros_like(labels), every)
+    if ends.shape[1] < 2:
         raise InputError("a model of one class has no runner-up to compare with; there is nothing to explain")
-    best, second = logits.topk(2).indices.unbind(1)
+    best, second = ends.topk(2).indices.unbind(1)
 
     def difference(z: Tensor, a: Tensor, b: Tensor) -> Tensor:
         return (z.gather(1, a[:, None]) - z.gather(1, b[:, None])).squeeze(1)
 
-    target = difference(logits, best, second) - difference(start, best, second)
-    contribution = torch.zeros_like(score)
-    pending = torch.arange(len(h), device=h.device)
+    target = difference(ends, best, second) - difference(start, best, second)
+    contribution = torch.zeros(h.shape[:2], device=h.device)
+    pending = every
     for panels in _PANELS:
         points, weights = (torch.as_tensor(v, dtype=h.dtype, device=h.device) for v in _quadrature(panels))
         steps = len(points)
         # fewer rows at a time where many points are needed: a pass has a bounded size
         size = max(1, _ELEMENTS // (steps * h.shape[1] * h.shape[2]))
+        at = points[None, :, None, None]
         for rows in torch.split(pending, size):
-            path = baseline + points[None, :, None, None] * (h[rows] - baseline)[:, None]
-            path = path.flatten(0, 1).requires_grad_()
-            classes = (t[rows].repeat_interleave(steps) for t in (best, second))
+            moves = [h[rows] - baseline] + ([] if labels is None else [labels[rows]])
+            path = [(baseline + at * moves[0][:, None]).flatten(0, 1).requires_grad_()]
+            path += [(at * move[:, None]).flatten(0, 1).requires_grad_() for move in moves[1:]]
+            repeated = rows.repeat_interleave(steps)
             with torch.enable_grad():
-                z = _logits(model, path, *(t[rows].repeat_interleave(steps, 0) for t in (score, mask)))
-                total = (difference(z, *classes).view(-1, steps) * weights).sum()
-            (gradient,) = torch.autograd.grad(total, path)
-            mean_gradient = gradient.view(-1, steps, *h.shape[1:]).sum(1)
-            contribution[rows] = ((h[rows] - baseline) * mean_gradient).sum(2)
+                z = logits(path[0], path[1] if len(path) > 1 else None, repeated)
+                total = (difference(z, best[repeated], second[repeated]).view(-1, steps) * weights).sum()
+            gradients = torch.autograd.grad(total, path)
+            contribution[rows] = sum(
+                (move * gradient.view(-1, steps, *move.shape[1:]).sum(1)).sum(2)
+                for move, gradient in zip(moves, gradients, strict=True)
+            )  # type: ignore[assignment]
         remainder = (target - contribution.sum(1)).abs()
         pending = (remainder > TOLERANCE * target.abs().clamp_min(1.0)).nonzero().squeeze(1)
         if not len(pending):
             break
-    return index, score, logits, best, second, difference(start, best, second), contribution
+    return ends, best, second, difference(start, best, second), contribution
 
 
 def _quadrature(panels: int) -> tuple[FloatArray, FloatArray]:
@@ -344,11 +412,11 @@ def _quadrature(panels: int) -> tuple[FloatArray, FloatArray]:
     return ((left + (points + 1) / 2) / panels).ravel(), np.tile(weights / (2 * panels), panels)
 
 
-def _logits(model: GPatcher, h: Tensor, score: Tensor, mask: Tensor) -> Tensor:
+def _logits(model: GPatcher, h: Tensor, score: Tensor, mask: Tensor, labels: Tensor | None) -> Tensor:
     """Return the logits of patches whose encoded members are given, shape (b, p, h) over all sources."""
     rows = torch.arange(h.shape[0] * h.shape[1], device=h.device).view(h.shape[:2])
     views = split_views(rows, score, mask, [source.size for source in model.sources])
-    return model.classify(h.flatten(0, 1), views)
+    return model.classify(h.flatten(0, 1), views, None if labels is None else labels.flatten(0, 1))
 
 
 # ------------------------------------------------------------------------------------------------ explanations
@@ -388,9 +456,6 @@ def explain_nodes(
     attribution = attribute(model, x, nodes, baseline)
     probability = torch.from_numpy(attribution.logits / np.float32(temperature)).softmax(1).amax(1).numpy()
     undirected = graph.undirected()
-    sizes = [source.size for source in model.sources]
-    source = np.repeat(np.arange(len(sizes)), sizes)
-    position = np.concatenate([np.arange(size) for size in sizes])
     parts = np.full(graph.n, "", dtype="<U10")
     for part, ids in (("train", split.train), ("validation", split.val), ("test", split.test)):
         parts[ids] = part
@@ -411,8 +476,8 @@ def explain_nodes(
         members = tuple(
             Member(
                 **describe(v),
-                source=int(source[column]),
-                position=int(position[column]),
+                source=int(attribution.source[row, column]),
+                position=int(attribution.position[row, column]),
                 score=float(attribution.score[row, column]),
                 hops=int(distance) if distance >= 0 else None,
                 contribution=float(attribution.contribution[row, column]),
@@ -429,7 +494,7 @@ def explain_nodes(
                 start=float(attribution.start[row]),
                 remainder=float(attribution.remainder[row]),
                 members=members,
-                edges=_edges_among(undirected, ids, source[columns]),
+                edges=_edges_among(undirected, ids, attribution.source[row, columns]),
             )
         )
     return explanations
@@ -462,8 +527,10 @@ def hops(undirected: Graph, source: int, targets: IntArray) -> IntArray:
 
 
 def _edges_among(undirected: Graph, ids: IntArray, source: IntArray) -> tuple[tuple[int, int], ...]:
-    """Return the pairs i < j of one source whose nodes are neighbours; rows of the graph are sorted."""
+    """Return the pairs i < j of one source that are drawn and neighbours; rows of the graph are sorted."""
     pairs = []
+    ids = ids[:_DRAWN]
+    source = source[:_DRAWN]
     for i, v in enumerate(ids):
         row, rest = undirected.neighbours(int(v)), ids[i + 1 :]
         if row.size:
