@@ -15,11 +15,13 @@ from gpatcher.bench.plan import (
     TITLES,
     Experiment,
     Row,
+    dataset_title,
     experiment_names,
     load_experiment,
     load_source,
     paper_figures,
     plan_jobs,
+    row_title,
     select,
 )
 from gpatcher.bench.tasks import TASKS
@@ -249,3 +251,10 @@ def test_one_file_adds_a_model(tmp_path):
     [spread] = [r for r in read_records(tmp_path / "run/records.jsonl") if r["row"] == "spread"]
     assert spread["error"] is None
     assert spread["test"] > 0.5
+
+
+def test_titles_of_data_sets_and_rows():
+    titles = {"chameleon-filtered": "Chameleon-filtered", "csbm:phi=-0.9,n=1000": "φ = -0.9", "n=100": "n = 100"}
+    assert {name: dataset_title(name) for name in titles} == titles
+    rows = {"jknet": "GCN-JKNet", "p=8 k=10": "p = 8, K = 10", "shuffled": "shuffled"}
+    assert {name: row_title(name) for name in rows} == rows

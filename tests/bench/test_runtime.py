@@ -1,4 +1,4 @@
-from gpatcher.bench.runtime import mixer_seconds
+from gpatcher.bench.tasks import mixer_seconds
 
 
 def test_more_patches_take_longer():

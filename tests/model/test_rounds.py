@@ -67,6 +67,22 @@ def test_rounds_are_the_formula(graph, kind, norm):
         torch.testing.assert_close(model(x, some), expected[some], atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("rounds", [1, 2])
+@pytest.mark.parametrize("ego", [False, True])
+def test_the_sum_takes_the_scores_as_they_are(graph, rounds, ego):
+    model = build(graph, SOURCES["one"], rounds=rounds, aggregate="sum", mean_ego=ego, readout=("mean",), norm="none")
+    index, score = model.eval().sources[0](torch.arange(graph.n))
+    step = torch.zeros(graph.n, graph.n)
+    for v, j in (index >= 0).nonzero().tolist():
+        step[v, index[v, j]] = score[v, j] if j or ego else 0
+    with torch.no_grad():
+        h = torch.relu(torch.as_tensor(np.array(graph.x)).float() @ model.weight + model.bias)
+        for update in model.updates:
+            h = h + torch.relu(update(step @ h))
+        logits = model(FeatureTable(graph.x), torch.arange(graph.n))
+        torch.testing.assert_close(logits, model.classifier(step @ h), atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize("kind", SOURCES)
 def test_chunks_change_neither_logits_nor_gradients(graph, monkeypatch, kind):
     results = []
@@ -105,8 +121,8 @@ def test_labels_are_the_histogram_of_the_other_members(graph, rounds):
         one_hot = F.one_hot(labels + 1, 3)[:, 1:].float()
         histogram = torch.cat([weights(source, graph.n) @ one_hot for source in model.sources], 1)
         h = model.encode(FeatureTable(graph.x))
-        h = model.propagate(h) if rounds > 1 else h
-        views = model.fetch(FeatureTable(graph.x), torch.arange(graph.n)).views
+        views = model._views(torch.arange(graph.n))
+        h = model.propagate(h, [views]) if rounds > 1 else h
         plain = model.rounds[-1](model.rounds[-1].norm(h), views)
         expected = model.classifier(torch.cat([plain, histogram], 1))
         torch.testing.assert_close(model(FeatureTable(graph.x), torch.arange(graph.n)), expected, atol=1e-5, rtol=1e-4)
@@ -116,7 +132,8 @@ def test_labels_are_the_histogram_of_the_other_members(graph, rounds):
 def test_the_own_label_never_reaches_the_prediction(graph, rounds):
     labels = labels_of(graph, np.arange(60))
     x, nodes = FeatureTable(graph.x), torch.arange(60)
-    model = build(graph, SOURCES["two"], labels, rounds=rounds, readout=("ego", "mean", "labels")).eval()
+    options = {"readout": ("ego", "mean", "labels"), "mean_ego": True, "aggregate": "sum"}
+    model = build(graph, SOURCES["two"], labels, rounds=rounds, **options).eval()
     with torch.no_grad():
         before = model(x, nodes)
         for v in (0, 11, 42):

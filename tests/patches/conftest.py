@@ -28,7 +28,7 @@ def graphs():
 @pytest.fixture(scope="session")
 def dense():
     """Dense matrices written out from the edges alone, and a check of patches against them."""
-    return SimpleNamespace(normalised=_normalised, walk=_walk, scores=_scores, check=_check, K=K, c=C)
+    return SimpleNamespace(normalised=_normalised, directed=_directed, scores=_scores, check=_check, K=K, c=C)
 
 
 # ------------------------------------------------------------------------------------------------ graphs
@@ -116,14 +116,13 @@ def _scores(name, graph, self_loops=False):
     return (U * g) @ U.T
 
 
-def _walk(graph, direction, self_loops=False):
-    """The random walk P along the edges or against them, zero rows where it ends, from the edges alone."""
+def _directed(graph, direction, self_loops=False):
+    """The adjacency along the edges or against them, from the edges alone."""
     A = np.zeros((graph.n, graph.n))
     rows = np.repeat(np.arange(graph.n), np.diff(graph.indptr))
     A[rows, graph.indices] = 1.0 if graph.weights is None else graph.weights
     A = A if direction == "out" else A.T
-    A = A * (1 - np.eye(len(A))) + self_loops * np.eye(len(A))
-    return A / np.maximum(A.sum(1, keepdims=True), 1e-300)
+    return A * (1 - np.eye(len(A))) + self_loops * np.eye(len(A))
 
 
 def _check(patches, R, atol, reached=1e-6):

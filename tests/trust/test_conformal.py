@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpatcher.errors import InputError
 from gpatcher.trust.calibration import Calibration
-from gpatcher.trust.conformal import check_level, coverage, nonconformity_scores, prediction_sets, threshold
+from gpatcher.trust.conformal import coverage, nonconformity_scores, prediction_sets, threshold
 
 SCORES = np.array([0.1, 0.2, 0.3, 0.4])
 
@@ -49,6 +49,9 @@ def test_a_higher_level_never_drops_a_class(a, b, seed):
 
 @pytest.mark.parametrize("level", [0, 1, 1.5, float("nan")])
 def test_the_level_must_lie_between_zero_and_one(level):
-    for refused in (check_level, lambda value: Calibration(1.0, 8, 0.0, 0.0, 1.0, SCORES).sets([[1.0, 0.0]], value)):
+    for refused in (
+        lambda value: threshold(SCORES, value),
+        lambda value: Calibration(1.0, 8, 0.0, 0.0, 1.0, SCORES).sets([[1.0, 0.0]], value),
+    ):
         with pytest.raises(InputError, match=rf"level must lie in \(0, 1\), got {level}"):
             refused(level)

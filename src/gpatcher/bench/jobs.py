@@ -29,59 +29,42 @@ class Ledger:
     def __init__(self, folder: Path) -> None:
         self.path = folder / RECORDS
         self._offset = 0
-        self._done: set[str] = set()
-        self._failures: Counter[str] = Counter()
+        self._ended: Counter[tuple[str, bool]] = Counter()  # (job, whether it failed)
 
-    def _read(self) -> tuple[set[str], Counter[str]]:
+    def _read(self) -> Counter[tuple[str, bool]]:
         if not self.path.is_file():
-            return self._done, self._failures
+            return self._ended
         with self.path.open("rb") as file:
             file.seek(self._offset)
             lines, _, tail = file.read().rpartition(b"\n")
-        done, failures = self._done, self._failures
-        for line in lines.splitlines():
-            self._count(line, done, failures)
+        self._ended.update(_outcomes(lines))
         self._offset += len(lines) + 1 if lines else 0
-        if tail:  # a record without its line end: it counts, and is read again next time
-            done, failures = set(done), Counter(failures)
-            self._count(tail, done, failures)
-        return done, failures
-
-    @staticmethod
-    def _count(line: bytes, done: set[str], failures: Counter[str]) -> None:
-        with suppress(ValueError):  # a line cut short by a kill; other damage is found when the run starts
-            record = json.loads(line)
-            if record.get("error") is None:
-                done.add(record["job"])
-            else:
-                failures[record["job"]] += 1
+        # a record without its line end counts, and is read again next time
+        return self._ended + Counter(_outcomes(tail)) if tail else self._ended
 
     def is_done(self, job: str) -> bool:
         """Return whether a job has succeeded."""
-        return job in self._read()[0]
+        return self._read()[job, False] > 0
 
     def failures(self, job: str) -> int:
         """Return how often a job has failed."""
-        return self._read()[1][job]
+        return self._read()[job, True]
+
+
+def _outcomes(lines: bytes) -> Iterator[tuple[str, bool]]:
+    for line in lines.splitlines():
+        with suppress(ValueError):  # a line cut short by a kill; other damage is found when the run starts
+            record = json.loads(line)
+            yield record["job"], record.get("error") is not None
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is.
+    """How far a run is."""
 
-    Parameters
-    ----------
-    job : Job
-        The job that ended last.
-    state : {"ran", "failed", "recorded", "elsewhere"}
-        ``recorded``: another process did it since it was planned; ``elsewhere``: another process is at it.
-    record : dict, optional
-        Its record, where this run made one.
-    """
-
-    job: Job
-    state: str
-    record: Record | None
+    job: Job  # that ended last
+    state: str  # ran, failed, recorded (another process did it since it was planned) or elsewhere (is at it)
+    record: Record | None  # where this run made one
 
 
 def pending(jobs: Sequence[Job], out: Path, retry: bool = False) -> list[tuple[Job, int]]:

@@ -20,23 +20,16 @@ from gpatcher.runs.records import Record, Summary, read_records, summarise
 
 NOT_RUN = "not run"
 OURS = "gpatcher"
-OWN_MODELS = (OURS, "fast", "deep")  # the same method with other patches and rounds, no baselines
+# the same method with other patches and rounds, no baselines
+OWN_MODELS = (OURS, "fast", "deep")
 
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """The runs of one row on one data set, all with the settings that were recorded last.
+    """The runs of one row on one data set, all with the settings that were recorded last."""
 
-    Parameters
-    ----------
-    records : list of Record
-        Their records, by split and seed.
-    outdated : int
-        Number of runs with earlier settings, which are not shown.
-    """
-
-    records: list[Record]
-    outdated: int
+    records: list[Record]  # by split and seed
+    outdated: int  # number of runs with earlier settings, which are not shown
 
     @cached_property
     def by_run(self) -> dict[tuple[int, int], float]:
@@ -61,24 +54,17 @@ class Runs:
 
 @dataclass(frozen=True, eq=False)
 class ResultTable:
-    """The results of an experiment: one row per model or variant, one column per data set.
-
-    Parameters
-    ----------
-    name : str
-        Name of the experiment.
-    experiment : Experiment
-        Its rows and data sets.
-    runs : dict
-        For each (row, data set) that was run, its runs.
-    failures : list of Record
-        Records of the jobs that failed.
-    """
+    """The results of an experiment: one row per model or variant, one column per data set."""
 
     name: str
     experiment: Experiment
-    runs: dict[tuple[str, str], Runs]
-    failures: list[Record]
+    runs: dict[tuple[str, str], Runs]  # of each (row, data set) that was run
+    failures: list[Record]  # of the jobs that failed
+
+    @property
+    def records(self) -> list[Record]:
+        """Records of all runs that are shown."""
+        return [record for runs in self.runs.values() for record in runs.records]
 
     @property
     def rows(self) -> list[str]:
@@ -131,15 +117,7 @@ class ResultTable:
         return None if result is None else (result[0], result[1])
 
     def ranks(self, datasets: Collection[str] | None = None, without: Collection[str] = ()) -> Ranks | None:
-        """Rank the rows; see `gpatcher.bench.statistics.rank`.
-
-        Parameters
-        ----------
-        datasets : collection of str, optional
-            Data sets to rank over; by default all.
-        without : collection of str
-            Rows to leave out.
-        """
+        """Rank the rows but some over all or some data sets; see `gpatcher.bench.statistics.rank`."""
         means: dict[str, dict[str, float]] = {}
         for row in (row for row in self.rows if row not in without):
             cells = {d: self.cell(row, d) for d in self.datasets if datasets is None or d in datasets}
@@ -151,7 +129,7 @@ class ResultTable:
         """Tuning trials per model, for the data sets on which every model had the same number."""
         budgets: dict[str, int] = {}
         for dataset in self.datasets:
-            trials = {r["trials"] for (_, d), runs in self.runs.items() if d == dataset for r in runs.records}
+            trials = {record["trials"] for record in self.records if record["dataset"] == dataset}
             if len(trials) == 1 and None not in trials:
                 budgets[dataset] = trials.pop()
         return budgets
@@ -174,17 +152,9 @@ def head(dataset: str) -> str:
 
 
 def read_bench(folder: Path) -> list[ResultTable]:
-    """Read the results of every experiment from the records.jsonl files in a folder and below it.
+    """Read the results of every experiment from the records.jsonl files in and below a folder, or from one file.
 
-    Parameters
-    ----------
-    folder : Path
-        A folder, or one file of records. If a job has several records, the last one counts.
-
-    Returns
-    -------
-    list of ResultTable
-        In the order of the experiments.
+    If a job has several records, the last one counts. The tables are in the order of the experiments.
     """
     paths = [folder] if folder.is_file() else sorted(folder.rglob("records.jsonl"))
     latest: dict[str, Record] = {}
@@ -223,22 +193,9 @@ def _last_settings(records: list[Record]) -> Runs:
 
 
 def compare(table: ResultTable, a: str, b: str, dataset: str) -> tuple[float, float | None, int] | None:
-    """Compare two rows on a data set over the runs that both have.
+    """Return the mean difference a - b, its p-value and the number of pairs, over the runs that both rows have.
 
-    Parameters
-    ----------
-    table : ResultTable
-        The results.
-    a, b : str
-        The rows.
-    dataset : str
-        The data set.
-
-    Returns
-    -------
-    tuple or None
-        Mean difference a - b, p-value (see `gpatcher.bench.statistics.paired_p`) and number of pairs; None if the rows
-        have no run in common.
+    See `gpatcher.bench.statistics.paired_p`; None if the rows have no run in common.
     """
     first, second = table.runs.get((a, dataset)), table.runs.get((b, dataset))
     shared = [key for key in first.by_run if key in second.by_run] if first and second else []
@@ -278,8 +235,7 @@ def _ranking(table: ResultTable) -> list[str]:
     if ranks is None or OURS not in ranks.models:
         return [f"{table.name}: too few cells were run to rank the models."]
     lines = [f"{table.name}: {rank_sentence(ranks)}"]
-    others = [model for model in OWN_MODELS if model != OURS]
-    if ranks.first in others and (baselines := table.ranks(ranks.datasets, without=others)):
+    if ranks.first in OWN_MODELS[1:] and (baselines := table.ranks(ranks.datasets, without=[ranks.first])):
         lines.append(f"{table.name}, against the baselines only: {rank_sentence(baselines)}")
     lines += [f"{table.name}: not ranked: {reason}." for reason in ranks.left_out]
     subsets = {
@@ -305,14 +261,13 @@ def rank_sentence(ranks: Ranks) -> str:
     if len(ranks.datasets) < 2:
         return text + "One data set gives no standard error."
     gap, error = ranks.gap(OURS)
-    return (
-        text + f"The gap of {gap:.2f} is {'within' if gap <= error else 'more than'} one standard error ({error:.2f})."
-    )
+    within = "within" if gap <= error else "more than"
+    return text + f"The gap of {gap:.2f} is {within} one standard error ({error:.2f})."
 
 
 def _tuning(table: ResultTable) -> str:
     """Return in words how many trials the models were tuned with."""
-    if not any(r["trials"] for runs in table.runs.values() for r in runs.records):
+    if not any(record["trials"] for record in table.records):
         return (
             "no model was tuned; baselines use the settings of the protocol, GPatcher those shipped for the data set."
         )

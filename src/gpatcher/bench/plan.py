@@ -86,9 +86,6 @@ class Experiment:
     view: str = "table"
 
 
-# ------------------------------------------------------------------------------------------------ experiments
-
-
 def experiment_names() -> list[str]:
     """Return the names of all experiments, those of the paper first."""
     import gpatcher.bench.experiments as folder
@@ -110,25 +107,13 @@ def load_experiment(name: str) -> Experiment:
 
 
 def paper_figures(experiment: str) -> dict[str, Any]:
-    """Return the paper's own figures: row → data set → [mean, standard deviation]; empty where it has none.
-
-    For ``statistics``: data set → measure → value.
-    """
+    """Return the paper's row → data set → [mean, standard deviation]; of ``statistics``, data set → measure → value."""
     figures: dict[str, Any] = json.loads((files("gpatcher.bench") / "paper.json").read_text())
     return dict(figures.get(experiment, {}))
 
 
-# ------------------------------------------------------------------------------------------------ titles
-
-
 def dataset_title(dataset: str) -> str:
-    """Return the title of a data set in tables.
-
-    Examples
-    --------
-    >>> dataset_title("chameleon-filtered"), dataset_title("csbm:phi=-0.9,n=1000"), dataset_title("n=100")
-    ('Chameleon-filtered', 'φ = -0.9', 'n = 100')
-    """
+    """Return the title of a data set in tables; of a generator, its first argument, such as ``φ = -0.9``."""
     from gpatcher.datasets.registry import NAMED
 
     if dataset in NAMED:
@@ -138,29 +123,12 @@ def dataset_title(dataset: str) -> str:
 
 
 def row_title(row: str) -> str:
-    """Return the title of a row in tables.
-
-    Examples
-    --------
-    >>> row_title("jknet"), row_title("p=8 k=10"), row_title("shuffled")
-    ('GCN-JKNet', 'p = 8, K = 10', 'shuffled')
-    """
+    """Return the title of a row in tables, such as ``GCN-JKNet`` or ``p = 8, K = 10``."""
     return TITLES.get(row, row.replace(" k=", ", K = ").replace("p=", "p = "))
 
 
-# ------------------------------------------------------------------------------------------------ jobs
-
-
 def select(names: Sequence[str] | None, available: Sequence[str], what: str) -> list[str]:
-    """Return the selected ones of ``available``, in their order; all by default.
-
-    A generator may be named by one of its arguments.
-
-    Examples
-    --------
-    >>> select(["phi=0.5"], ["csbm:phi=-0.5,n=100", "csbm:phi=0.5,n=100"], "data set")
-    ['csbm:phi=0.5,n=100']
-    """
+    """Return the selected ones of ``available``, in their order; an argument such as ``phi=0.5`` names a generator."""
     if names is None:
         return list(available)
     selected = set()
@@ -189,18 +157,7 @@ def load_source(dataset: str, split: int, root: Path | None) -> Graph:
 
 
 def plan_splits(dataset: str, splits: str, seed: int, graph: Graph) -> list[tuple[int, int]]:
-    """Return (split, seed) of each run that ``splits`` asks for.
-
-    Parameters
-    ----------
-    dataset : str
-    splits : str
-        ``all``, or numbers such as ``0,1``; of a generator, each is another graph.
-    seed : int
-        Of the first run.
-    graph : Graph
-        That of split 0.
-    """
+    """Return (split, seed) of each run that ``splits`` asks for; a generator draws another graph for each."""
     from gpatcher.graph.split import parse_splits, plan_runs
 
     if is_generated(dataset):

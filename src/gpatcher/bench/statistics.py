@@ -15,26 +15,14 @@ from gpatcher.errors import counted
 
 
 def paired_p(a: Sequence[float], b: Sequence[float], ratio: float = 0.0) -> float | None:
-    r"""Return the two-sided p-value of the corrected resampled t-test on runs of two models over the same splits.
+    """Return the two-sided p-value of the corrected resampled t-test on runs of two models over the same splits.
 
         t = mean(d) / √((1/J + ratio) · var(d)),    J - 1 degrees of freedom     (Nadeau and Bengio, 2003)
 
     The training sets of random splits overlap, so the results are not independent: the plain t-test and Wilcoxon's
-    signed-rank test report differences where there are none, and ``ratio`` corrects for that. With ten runs Wilcoxon's
-    test also has few attainable p-values. With ``ratio = 0``, for several seeds on one split, this is the paired
-    t-test, and its result holds for that split only.
-
-    Parameters
-    ----------
-    a, b : sequence of float
-        Results by split, in the same order, shape (J,).
-    ratio : float
-        Test nodes / training nodes; 0 for several seeds on one split.
-
-    Returns
-    -------
-    float or None
-        None for fewer than three runs.
+    signed-rank test report differences where there are none, and ``ratio``, test nodes / training nodes, corrects for
+    that. With ten runs Wilcoxon's test also has few attainable p-values. With ``ratio = 0``, for several seeds on one
+    split, this is the paired t-test, and its result holds for that split only. None for fewer than three runs.
     """
     difference = np.asarray(a, dtype=float) - np.asarray(b, dtype=float)
     if difference.size < 3:  # two differences are too few to estimate their variance
@@ -48,28 +36,14 @@ def paired_p(a: Sequence[float], b: Sequence[float], ratio: float = 0.0) -> floa
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """Ranks of k models over N data sets, 1 for the best.
-
-    Parameters
-    ----------
-    models, datasets : tuple of str
-        What is ranked.
-    ranks : FloatArray
-        Shape (N, k); ties get the mean of their ranks.
-    friedman_p : float or None
-        p-value of Friedman's test that all models are equal; None for fewer than 3 models or 2 data sets.
-    distance : float or None
-        Critical difference of two mean ranks (Nemenyi, 5 %); None if ``friedman_p`` is.
-    left_out : tuple of str
-        Models and data sets that are not ranked, with the reason.
-    """
+    """Ranks of k models over N data sets, 1 for the best."""
 
     models: tuple[str, ...]
     datasets: tuple[str, ...]
-    ranks: FloatArray
-    friedman_p: float | None
-    distance: float | None
-    left_out: tuple[str, ...]
+    ranks: FloatArray  # shape (N, k); ties get the mean of their ranks
+    friedman_p: float | None  # of the test that all models are equal; None for fewer than 3 models or 2 data sets
+    distance: float | None  # critical difference of two mean ranks (Nemenyi, 5 %); None if friedman_p is
+    left_out: tuple[str, ...]  # models and data sets that are not ranked, with the reason
 
     @property
     def mean(self) -> dict[str, float]:
@@ -83,10 +57,7 @@ class Ranks:
         return next(iter(self.mean))
 
     def gap(self, model: str) -> tuple[float, float]:
-        """Return the mean rank of a model minus that of the first, and the standard error of this difference.
-
-        The standard error is over the data sets; 0 for the first.
-        """
+        """Return the mean rank of a model minus that of the first, and its standard error over the data sets."""
         behind = self.ranks[:, self.models.index(model)] - self.ranks[:, self.models.index(self.first)]
         error = float(behind.std(ddof=1) / math.sqrt(behind.size)) if behind.size > 1 else 0.0
         return float(behind.mean()), error
@@ -105,39 +76,16 @@ class Ranks:
 
 
 def critical_difference(models: int, datasets: int, alpha: float = 0.05) -> float:
-    """Return Nemenyi's critical difference of mean ranks, q √(k (k + 1) / (6 N)), as in Demšar (2006).
-
-    Parameters
-    ----------
-    models, datasets : int
-        k and N.
-    alpha : float
-        Significance level.
-
-    Examples
-    --------
-    >>> round(critical_difference(4, 14), 2)
-    1.25
-    """
+    """Return Nemenyi's critical difference of mean ranks, q √(k (k + 1) / (6 N)), as in Demšar (2006)."""
     q = stats.studentized_range.ppf(1 - alpha, models, np.inf) / math.sqrt(2)
     return float(q * math.sqrt(models * (models + 1) / (6 * datasets)))
 
 
 def rank(means: Mapping[str, Mapping[str, float]]) -> Ranks | None:
-    """Rank models over the data sets on which all of them were run.
+    """Rank models over the data sets on which all of them were run; None if no two models have one in common.
 
-    If the models were run on different data sets, the comparison with the most cells is taken: 13 models on 3 data
-    sets rather than 2 on 8.
-
-    Parameters
-    ----------
-    means : mapping
-        Model → data set → mean result; larger is better.
-
-    Returns
-    -------
-    Ranks or None
-        None if no two models have a data set in common.
+    ``means`` is model → data set → mean result; larger is better. If the models were run on different data sets, the
+    comparison with the most cells is taken: 13 models on 3 data sets rather than 2 on 8.
     """
     run = {model: frozenset(results) for model, results in means.items() if results}
     choices = {*run.values(), frozenset.intersection(*run.values())} if run else set()

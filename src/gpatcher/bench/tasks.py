@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 import warnings
 from collections.abc import Callable
@@ -11,11 +12,11 @@ from pathlib import Path
 import torch
 
 from gpatcher.bench.plan import is_generated, load_source
-from gpatcher.bench.runtime import mixer_seconds
 from gpatcher.errors import InputWarning
 from gpatcher.estimator.memory import peak_rss_mb, reset_peak
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
+from gpatcher.model.mixer import PatchMixer
 from gpatcher.runs.records import Record, versions
 from gpatcher.runs.run import Cache, Job, mean_response, run_job
 from gpatcher.spectral.diagnosis import diagnose
@@ -26,6 +27,7 @@ MEASURES = (
     *("adjusted_homophily", "label_informativeness", "train_duplicates"),
 )
 CACHE = Cache()  # of this process
+_BATCH = 4096  # patches that the mixer takes at a time, as in prediction
 
 
 @lru_cache(maxsize=1)
@@ -61,6 +63,24 @@ def _statistics(job: Job, root: Path | None) -> Record:
     graph = _graph(job.dataset, 0, root)
     diagnosis = diagnose(graph, spectral=False)
     return {"graph": graph.content_hash, "measures": {name: getattr(diagnosis, name) for name in MEASURES}}
+
+
+@torch.no_grad()
+def mixer_seconds(n: int, p: int, hidden: int = 64, layers: int = 2, repeats: int = 3) -> float:
+    """Return the seconds of one pass of the mixer over n patches of p positions, the median of a few passes."""
+    torch.manual_seed(0)
+    mixer = PatchMixer(p, hidden, layers).eval()
+    rows = torch.randn(min(n, _BATCH), p, hidden)
+    mask = torch.ones(len(rows), p)
+    mixer(rows, mask)  # the first pass sets up
+    seconds = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        for start in range(0, n, _BATCH):
+            size = min(_BATCH, n - start)
+            mixer(rows[:size], mask[:size])
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds)
 
 
 def _runtime(job: Job, root: Path | None) -> Record:

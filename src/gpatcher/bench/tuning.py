@@ -96,58 +96,50 @@ _PATCHER_STARTS: list[dict[str, Any]] = [
     },
 ]
 # Deep-GPatcher: which edges, how far, how many rounds
+_OUT_AND_IN = "hop:size=512,direction=out + hop:size=512,direction=in"
 _DEEP: Space = {
-    "train.lr": [0.005, 0.01, 0.003, 0.001],
+    "train.lr": [0.01, 0.005, 0.003, 0.001],
     "train.weight_decay": [5e-4, 0.0, 5e-5, 2e-3, 5e-3],
-    "train.monitor": ["loss", "accuracy"],
-    "train.patience": [50, 100],
+    "train.monitor": ["accuracy", "loss"],
     "features.normalise": ["none", "l1", "l2"],
     "features.adjacency_features": [False, True],
     "features.structure": ["", "degree,clustering"],
     "model.hidden": [64, 128],
-    "model.dropout": [0.2, 0.5, 0.7],
-    "model.input_dropout": [0.0, 0.2, 0.5],
+    "model.dropout": [0.5, 0.2, 0.7],
+    "model.input_dropout": [0.2, 0.0, 0.5],
     "model.rounds": [4, 1, 2, 8, 12],
     "model.norm": ["batch", "layer"],
+    "model.aggregate": ["sum", "mean"],
     "model.readout": ["ego,mean", "ego,mean,labels", "ego,mean,mixer"],
     "patches": [
-        "hop:size=64",
-        "hop:size=64,direction=out",
-        "hop:size=64,direction=out + hop:size=64,direction=in",
-        "hop:size=64 + hop:size=64,hop=2",
-        "hop:size=64,direction=out + hop:size=64,hop=2,direction=out",
-        "hop:size=64 + ppr:size=32,c=0.9",
+        "hop:size=512",
+        "hop:size=512,direction=out",
+        _OUT_AND_IN,
+        "hop:size=512,direction=out + hop:size=512,hop=2,direction=out",
+        "hop:size=512 + ppr:size=32,c=0.9",
         "ppr:size=32",
     ],
 }
 _DEEP_STARTS: list[dict[str, Any]] = [
     {},
-    {"model.rounds": 2, "model.dropout": 0.5, "model.input_dropout": 0.5},
+    {"patches": _OUT_AND_IN, "model.rounds": 2, "model.norm": "layer", "model.input_dropout": 0.5},
+    {"model.rounds": 12, "model.dropout": 0.2, "model.input_dropout": 0.0, "train.weight_decay": 0.0},
+    {"patches": _OUT_AND_IN, "model.rounds": 1, "model.input_dropout": 0.5, "train.monitor": "loss"},
     {
-        "patches": "hop:size=64,direction=out + hop:size=64,direction=in",
+        "patches": "hop:size=512,direction=out",
         "model.rounds": 2,
-        "model.norm": "layer",
-        "model.dropout": 0.5,
-        "model.input_dropout": 0.5,
-    },
-    {"model.rounds": 1, "patches": "hop:size=64,direction=out + hop:size=64,direction=in", "model.dropout": 0.7},
-    {
-        "model.rounds": 1,
-        "patches": "hop:size=64 + ppr:size=32,c=0.9",
-        "model.readout": "ego,mean,labels",
-        "model.dropout": 0.5,
-        "model.input_dropout": 0.5,
-    },
-    {
-        "patches": "hop:size=64,direction=out",
-        "model.rounds": 2,
-        "model.norm": "layer",
         "features.adjacency_features": True,
         "features.normalise": "l2",
-        "model.dropout": 0.5,
-        "model.input_dropout": 0.5,
     },
-    {"model.rounds": 12, "train.lr": 0.01, "train.weight_decay": 0.0, "train.patience": 100},
+    {
+        "patches": "hop:size=512 + ppr:size=32,c=0.9",
+        "model.rounds": 1,
+        "model.aggregate": "mean",
+        "model.readout": "ego,mean,labels",
+        "features.normalise": "l1",
+        "model.input_dropout": 0.5,
+        "train.monitor": "loss",
+    },
 ]
 _STARTS: list[dict[str, Any]] = [
     {},
@@ -331,7 +323,7 @@ def _defaults(model: str) -> dict[str, Any]:
     flat = {f"{section}.{name}": value for section, values in settings.items() for name, value in values.items()}
     if model in PATCHERS:
         names = {name: ",".join(flat[name]) for name in _LISTS}
-        return {**flat, **names, "patches": "hop:size=64"}
+        return {**flat, **names, "patches": "hop:size=512"}
     own = inspect.signature(BASELINES[model]).parameters.values()
     return {f"model.{p.name}": p.default for p in own if p.default is not p.empty} | flat
 

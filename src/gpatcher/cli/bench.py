@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpatcher.cli.console import console, stoppable, warnings_as_notes
+from gpatcher.cli.console import console, option, stoppable, table, warnings_as_notes
 from gpatcher.cli.sources import Root
 from gpatcher.errors import InputError, counted
 
@@ -18,13 +19,11 @@ if TYPE_CHECKING:
     from gpatcher.bench.jobs import Progress
     from gpatcher.runs.run import Job
 
-Datasets = Annotated[str | None, typer.Option(metavar="NAMES", help="Only these data sets, e.g. texas,cora.")]
-Models = Annotated[str | None, typer.Option(metavar="NAMES", help="Only these models (rows), e.g. mlp,gcn,fast.")]
-Workers = Annotated[int, typer.Option(metavar="N", help="Processes at a time, one thread each.")]
-Engine = Annotated[str, typer.Option(metavar="NAME", help="local (processes of this machine) or ray.")]
-RayAddress = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="A running Ray cluster. Default: a local one.")
-]
+Datasets = Annotated[str | None, option("NAMES", "Only these data sets, e.g. texas,cora.")]
+Models = Annotated[str | None, option("NAMES", "Only these models (rows), e.g. mlp,gcn,fast.")]
+Workers = Annotated[int, option("N", "Processes at a time, one thread each.")]
+Engine = Annotated[str, option("NAME", "local (processes of this machine) or ray.")]
+RayAddress = Annotated[str | None, option("HOST:PORT", "A running Ray cluster. Default: a local one.")]
 
 
 def _names(text: str | None) -> list[str] | None:
@@ -39,21 +38,17 @@ def bench(
     datasets: Datasets = None,
     models: Models = None,
     splits: Annotated[
-        str | None,
-        typer.Option(metavar="SPLITS", help="'all' or numbers such as 0,1. Default: those of the experiment."),
+        str | None, option("SPLITS", "'all' or numbers such as 0,1. Default: those of the experiment.")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder for the records. Default: results/bench/EXPERIMENT.")
-    ] = None,
+    out: Annotated[Path | None, option("FOLDER", "Folder for the records. Default: results/bench/EXPERIMENT.")] = None,
     jobs: Workers = 1,
     engine: Engine = "local",
     ray_address: RayAddress = None,
     retry: Annotated[bool, typer.Option("--retry", help="Run failed jobs again.")] = False,
     tuned: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Settings that 'gpatcher tune' chose. Default: those of the package."),
+        Path | None, option("FILE", "Settings that 'gpatcher tune' chose. Default: those of the package.")
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the first run; each further run takes the next.")] = 0,
+    seed: Annotated[int, option("N", "Seed of the first run; each further run takes the next.")] = 0,
     root: Root = None,
 ) -> None:
     """Run a table or figure. What is on record is not run again, so an interrupted run just continues."""
@@ -61,13 +56,9 @@ def bench(
 
     screen = console()
     if listing:
-        from rich.table import Table
-
-        table = Table("experiment", "what it shows", "data sets", "rows", header_style="bold")
-        for name in experiment_names():
-            listed = load_experiment(name)
-            table.add_row(name, listed.title, str(len(listed.datasets)), str(len(listed.rows)))
-        screen.print(table)
+        listed = {name: load_experiment(name) for name in experiment_names()}
+        rows = [(name, e.title, str(len(e.datasets)), str(len(e.rows))) for name, e in listed.items()]
+        screen.print(table(("experiment", "what it shows", "data sets", "rows"), rows))
         return
     if experiment is None:
         raise InputError("name an experiment, e.g. 'gpatcher bench table1'; 'gpatcher bench --list' shows them")
@@ -110,17 +101,13 @@ class Board:
     """The live table of a run: how many jobs of each data set are done, and how long the rest may take."""
 
     def __init__(self, planned: list[Job], left: list[Job], workers: int, failed_before: int) -> None:
-        self.total: dict[str, int] = {}
-        self.left: dict[str, int] = {}
+        self.total = Counter(job.dataset for job in planned)
+        self.left = Counter(job.dataset for job in left)
         self.workers = workers
-        for job in planned:
-            self.total[job.dataset] = self.total.get(job.dataset, 0) + 1
-        for job in left:
-            self.left[job.dataset] = self.left.get(job.dataset, 0) + 1
         self.failed_before, self.before = failed_before, len(planned) - len(left) - failed_before
-        self.seconds: dict[str, list[float]] = {}
-        self.counts = {"ran": 0, "failed": 0, "recorded": 0, "elsewhere": 0}
-        self.failed: dict[str, int] = {}
+        self.seconds: defaultdict[str, list[float]] = defaultdict(list)
+        self.counts: Counter[str] = Counter()  # jobs by state
+        self.failed: Counter[str] = Counter()  # by data set
         self.failures: list[str] = []
         self.last = ""
         self.started = time.monotonic()
@@ -133,17 +120,17 @@ class Board:
         self.counts[progress.state] += 1
         self.left[job.dataset] -= 1
         if record is not None:
-            self.seconds.setdefault(job.dataset, []).append(record["seconds"])
+            self.seconds[job.dataset].append(record["seconds"])
             self.last = f"{job.row} on {dataset_title(job.dataset)}, split {job.split}"
             if record["error"] is not None:
-                self.failed[job.dataset] = self.failed.get(job.dataset, 0) + 1
+                self.failed[job.dataset] += 1
                 self.failures.append(f"{self.last}: {record['error']}")
             elif record.get("test") is not None:
                 self.last += f": test {100 * record['test']:.1f}"
 
     def remaining(self, dataset: str) -> float | None:
         """Estimate the seconds that are left for a data set, by its own jobs, else by all."""
-        count = self.left.get(dataset, 0)
+        count = self.left[dataset]
         known = self.seconds.get(dataset) or [s for values in self.seconds.values() for s in values]
         if not count:
             return 0.0
@@ -152,7 +139,6 @@ class Board:
     def table(self) -> Group:
         """Draw it."""
         from rich.console import Group
-        from rich.table import Table
         from rich.text import Text
 
         from gpatcher.bench.plan import dataset_title
@@ -160,13 +146,13 @@ class Board:
         sums = [self.remaining(name) for name in self.total]
         left = "?" if None in sums else _clock(sum(s for s in sums if s is not None))
         caption = f"{_clock(time.monotonic() - self.started)} so far, about {left} left. {self.last}"
-        table = Table("data set", "done", "failed", "time left", header_style="bold")
+        drawn = table(("data set", "done", "failed", "time left"), ())
         for name, total in self.total.items():
             seconds = self.remaining(name)
-            done = total - self.left.get(name, 0)
+            done = total - self.left[name]
             cells = (f"{done} of {total}", str(self.failed.get(name, "")), "?" if seconds is None else _clock(seconds))
-            table.add_row(dataset_title(name), *cells, style="dim" if done == total else None)
-        return Group(table, Text(caption))
+            drawn.add_row(dataset_title(name), *cells, style="dim" if done == total else None)
+        return Group(drawn, Text(caption))
 
     def summary(self, folder: Path) -> str:
         """Say in a sentence how the run went, and what to do next."""
@@ -189,20 +175,16 @@ def tune(
     target: Annotated[
         str, typer.Argument(metavar="TARGET", help="An experiment, e.g. leak_free, or MODEL/DATASET, e.g. gcn/texas.")
     ],
-    trials: Annotated[int, typer.Option(metavar="N", help="Trials for every model on every data set.")] = 20,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the log and best.json.")] = Path(
-        "results/tuning"
-    ),
-    space: Annotated[str, typer.Option(metavar="NAME", help="paper (its grid) or broad.")] = "broad",
-    splits: Annotated[
-        str, typer.Option(metavar="SPLITS", help="Splits that a trial is validated on: 'all' or numbers.")
-    ] = "0,1,2",
+    trials: Annotated[int, option("N", "Trials for every model on every data set.")] = 20,
+    out: Annotated[Path, option("FOLDER", "Folder for the log and best.json.")] = Path("results/tuning"),
+    space: Annotated[str, option("NAME", "paper (its grid) or broad.")] = "broad",
+    splits: Annotated[str, option("SPLITS", "Splits that a trial is validated on: 'all' or numbers.")] = "0,1,2",
     datasets: Datasets = None,
     models: Models = None,
     jobs: Workers = 1,
     engine: Engine = "local",
     ray_address: RayAddress = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of the sampler; trial k draws by seed + k.")] = 0,
+    seed: Annotated[int, option("N", "Of the sampler; trial k draws by seed + k.")] = 0,
     root: Root = None,
 ) -> None:
     """Choose settings on validation data, with the same number of trials for every model. Resumes by itself."""
@@ -248,12 +230,11 @@ def report(
         ),
     ],
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The page. Default: RUN/report.html, or report.html for a bench."),
+        Path | None, option("FILE", "The page. Default: RUN/report.html, or report.html for a bench.")
     ] = None,
-    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Also the tables in Markdown.")] = None,
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Also all cells as CSV.")] = None,
-    latex: Annotated[Path | None, typer.Option(metavar="FILE", help="Also the tables in LaTeX.")] = None,
+    markdown: Annotated[Path | None, option("FILE", "Also the tables in Markdown.")] = None,
+    csv: Annotated[Path | None, option("FILE", "Also all cells as CSV.")] = None,
+    latex: Annotated[Path | None, option("FILE", "Also the tables in LaTeX.")] = None,
 ) -> None:
     """Make the page of a run or of a bench again, from what it left behind and without training."""
     screen = console()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,12 @@ from gpatcher.errors import InputWarning
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
+
+
+def option(metavar: str | None, help: str, *names: str, panel: str | None = None, **more: Any) -> Any:
+    """Return an option of a command; without names it is called as its parameter is."""
+    return typer.Option(*names, metavar=metavar, help=help, rich_help_panel=panel, **more)
 
 
 def console() -> Console:
@@ -21,6 +27,16 @@ def console() -> Console:
     from rich.console import Console
 
     return Console(highlight=False)
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[str]], title: str | None = None) -> Table:
+    """Return a table with bold heads, and its title on the left."""
+    from rich.table import Table
+
+    made = Table(*columns, title=title, title_justify="left", header_style="bold")
+    for row in rows:
+        made.add_row(*row)
+    return made
 
 
 @contextmanager

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from gpatcher.cli.console import console, stoppable, warnings_as_notes
+from gpatcher.cli.console import console, option, stoppable, warnings_as_notes
 from gpatcher.cli.sources import Root, load_source, load_source_tables, takes_graph
 from gpatcher.errors import InputError, counted
 
@@ -19,120 +18,82 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gpatcher.graph.graph import Graph
+    from gpatcher.runs.fit import FitProgress
     from gpatcher.runs.records import Record
     from gpatcher.scale.executors import RayEngine
     from gpatcher.tables.load import Tables
 
-MODEL, SPLIT, OUTPUT, CLUSTER = "Model", "Split", "Output", "Size and cluster"
-
-
-def _option(*names: str, panel: str, metavar: str | None = None, help: str, **more: Any) -> Any:
-    return typer.Option(*names, metavar=metavar, help=help, rich_help_panel=panel, **more)
+_model, _split, _output, _cluster = (
+    partial(option, panel=panel) for panel in ("Model", "Split", "Output", "Size and cluster")
+)
 
 
 @takes_graph
 def fit(
     source: dict[str, Any],
-    model: Annotated[
-        str, _option(panel=MODEL, metavar="NAME", help="gpatcher (learned filter) or fast (personalised PageRank).")
-    ] = "gpatcher",
+    model: Annotated[str, _model("NAME", "gpatcher (learned filter) or fast (personalised PageRank).")] = "gpatcher",
     preset: Annotated[
-        str | None,
-        _option(panel=MODEL, metavar="NAME", help="paper, default or a data set. Default: that of SOURCE, if any."),
+        str | None, _model("NAME", "paper, default or a data set. Default: that of SOURCE, if any.")
     ] = None,
     extractor: Annotated[
         str | None,
-        _option(
-            panel=MODEL,
-            metavar="NAME",
-            help="heterophily-aware, polynomial, shared, heat, bandpass, ppr, or auto: by size and validation loss.",
+        _model(
+            "NAME", "heterophily-aware, polynomial, shared, heat, bandpass, ppr, or auto: by size and validation loss."
         ),
     ] = None,
     changes: Annotated[
         list[str] | None,
-        _option(
+        _model(
+            "NAME=VALUE",
+            "Another setting, e.g. train.lr=0.01; may be repeated. 'gpatcher settings' lists them.",
             "--set",
-            panel=MODEL,
-            metavar="NAME=VALUE",
-            help="Another setting, e.g. train.lr=0.01; may be repeated. 'gpatcher settings' lists them.",
         ),
     ] = None,
     splits: Annotated[
         str | None,
-        _option(
-            panel=SPLIT,
-            metavar="SPLITS",
-            help="'all' (every split, or ten seeds where there is one), or numbers like 0,1. Default: 0, or all folds.",
+        _split(
+            "SPLITS",
+            "'all' (every split, or ten seeds where there is one), or numbers like 0,1. Default: 0, or all folds.",
         ),
     ] = None,
-    seed: Annotated[
-        int, _option(panel=SPLIT, metavar="N", help="Seed of the first run; each further run takes the next.")
-    ] = 0,
+    seed: Annotated[int, _split("N", "Seed of the first run; each further run takes the next.")] = 0,
     split_column: Annotated[
-        str | None,
-        _option(
-            panel=SPLIT,
-            metavar="COLUMN",
-            help="Column of --nodes with train, validation or test. Default: a stratified split.",
-        ),
+        str | None, _split("COLUMN", "Column of --nodes with train, validation or test. Default: a stratified split.")
     ] = None,
     time: Annotated[
-        str | None,
-        _option(
-            panel=SPLIT, metavar="COLUMN", help="Column of --nodes with a time: train before validation before test."
-        ),
+        str | None, _split("COLUMN", "Column of --nodes with a time: train before validation before test.")
     ] = None,
-    group: Annotated[
-        str | None, _option(panel=SPLIT, metavar="COLUMN", help="Column of --nodes whose values stay in one part.")
-    ] = None,
-    folds: Annotated[
-        int | None, _option(panel=SPLIT, metavar="N", help="Cross-validation on --nodes with N folds.")
-    ] = None,
+    group: Annotated[str | None, _split("COLUMN", "Column of --nodes whose values stay in one part.")] = None,
+    folds: Annotated[int | None, _split("N", "Cross-validation on --nodes with N folds.")] = None,
     on_rare_class: Annotated[
-        str,
-        _option(
-            panel=SPLIT,
-            metavar="POLICY",
-            help="Classes with one labelled node: error, keep (for training) or unlabel.",
-            hidden=True,
-        ),
+        str, _split("POLICY", "Classes with one labelled node: error, keep (for training) or unlabel.", hidden=True)
     ] = "error",
-    out: Annotated[
-        Path, _option(panel=OUTPUT, metavar="FOLDER", help="Folder for the records, the model and the page.")
-    ] = Path("run"),
-    resume: Annotated[
-        bool, _option("--resume", panel=OUTPUT, help="Skip finished runs and continue an interrupted one.")
-    ] = False,
-    compare: Annotated[bool, _option(panel=OUTPUT, help="Train MLP and GCN on the same split, for the page.")] = True,
+    out: Annotated[Path, _output("FOLDER", "Folder for the records, the model and the page.")] = Path("run"),
+    resume: Annotated[bool, _output(None, "Skip finished runs and continue an interrupted one.", "--resume")] = False,
+    compare: Annotated[bool, _output(None, "Train MLP and GCN on the same split, for the page.")] = True,
     patches: Annotated[
-        Path | None,
-        _option(panel=CLUSTER, metavar="FOLDER", help="The table that 'gpatcher patches' wrote, to train from."),
+        Path | None, _cluster("FOLDER", "The table that 'gpatcher patches' wrote, to train from.")
     ] = None,
     memory: Annotated[
         float | None,
-        _option(
-            panel=CLUSTER,
-            metavar="GIB",
-            help="GiB that a run with fixed patches may take, which sets the batch size; for learned filters, GiB that "
+        _cluster(
+            "GIB",
+            "GiB that a run with fixed patches may take, which sets the batch size; for learned filters, GiB that "
             "eigenvectors may take. Pages of files on disk do not count.",
         ),
     ] = None,
-    device: Annotated[str, _option(panel=CLUSTER, metavar="DEVICE", help="cpu, cuda, ...")] = "cpu",
-    engine: Annotated[
-        str, _option(panel=CLUSTER, metavar="NAME", help="local, or ray to train on a cluster from --patches.")
-    ] = "local",
+    device: Annotated[str, _cluster("DEVICE", "cpu, cuda, ...")] = "cpu",
+    engine: Annotated[str, _cluster("NAME", "local, or ray to train on a cluster from --patches.")] = "local",
     ray_address: Annotated[
-        str | None,
-        _option(panel=CLUSTER, metavar="HOST:PORT", help="A running Ray cluster, or auto. Default: a local one."),
+        str | None, _cluster("HOST:PORT", "A running Ray cluster, or auto. Default: a local one.")
     ] = None,
     workers: Annotated[
-        int | None,
-        _option(panel=CLUSTER, metavar="N", help="Processes on the cluster. Default: one per CPU, up to 8.", min=1),
+        int | None, _cluster("N", "Processes on the cluster. Default: one per CPU, up to 8.", min=1)
     ] = None,
     root: Root = None,
 ) -> None:
     """Train, score and save: records.jsonl, a model and a page that shows how far to trust it."""
-    cluster = _cluster(engine, ray_address, workers, patches)
+    cluster = _ray_engine(engine, ray_address, workers, patches)
     settings = _settings(model, source, preset, extractor, changes or [], patches)
     ways: dict[str, Any] = {"split_column": split_column, "time": time, "group": group, "folds": folds}
     screen = console()
@@ -154,14 +115,14 @@ def fit(
         resume=resume,
         compare=compare,
     )
-    with warnings_as_notes(), stoppable("the same command with --resume continues"), _Bar(screen) as bar:
-        records = fit_splits(graph, model, settings, out, options, progress=bar.progress, before_saving=before_saving)
-        bar.progress.stage("writing the page")
+    with warnings_as_notes(), stoppable("the same command with --resume continues"), _progress_bar(screen) as bar:
+        records = fit_splits(graph, model, settings, out, options, progress=bar, before_saving=before_saving)
+        bar.stage("writing the page")
         write_run_page(read_evaluation(out), out / "report.html")
     _print_summary(screen, model, graph, records, out)
 
 
-def _cluster(engine: str, address: str | None, workers: int | None, patches: Path | None) -> RayEngine | None:
+def _ray_engine(engine: str, address: str | None, workers: int | None, patches: Path | None) -> RayEngine | None:
     """Return the cluster to train on, None for this machine; options that do not go together are refused."""
     if engine == "local" and address is None:
         if workers is not None:
@@ -258,18 +219,17 @@ def _describe_tables(tables: Tables) -> Iterator[str]:
     yield f"Split: {several}{sizes} nodes for train / validation / test, saved in split.parquet."
 
 
-class _Bar:
-    """A progress bar over the stages of a fit."""
+@contextmanager
+def _progress_bar(screen: Console) -> Iterator[FitProgress]:
+    """Show a bar over the stages of a fit."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    def __init__(self, screen: Console) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from gpatcher.runs.fit import FitProgress
 
-        from gpatcher.runs.fit import FitProgress
-
-        figures = TextColumn("{task.fields[figures]}")
-        columns = (TextColumn("{task.description}"), BarColumn(), figures, TimeElapsedColumn())
-        self.bar = Progress(*columns, console=screen, transient=True)
-        bar, task = self.bar, self.bar.add_task("extracting patches", total=None, figures="")
+    figures = TextColumn("{task.fields[figures]}")
+    columns = (TextColumn("{task.description}"), BarColumn(), figures, TimeElapsedColumn())
+    with Progress(*columns, console=screen, transient=True) as bar:
+        task = bar.add_task("extracting patches", total=None, figures="")
 
         class Shown(FitProgress):
             def extracted(self, done: int, total: int) -> None:
@@ -282,14 +242,7 @@ class _Bar:
             def stage(self, description: str) -> None:
                 bar.update(task, description=description, total=None, figures="")
 
-        self.progress = Shown()
-
-    def __enter__(self) -> _Bar:
-        self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
+        yield Shown()
 
 
 def _print_summary(screen: Console, model: str, graph: Graph, records: list[Record], out: Path) -> None:

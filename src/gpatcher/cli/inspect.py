@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gpatcher.cli.console import console
+from gpatcher.cli.console import console, option, table
 from gpatcher.cli.sources import AsJson, Root, load_source, takes_graph
 
 
@@ -30,27 +30,23 @@ def datasets(root: Root = None, as_json: AsJson = False) -> None:
         typer.echo(json.dumps(rows))
         return
 
-    from rich.table import Table
-
     columns = ("nodes", "edges", "classes", "features", "heterophily")
-    table = Table("data set", *columns, "splits", "files", header_style="bold")
-    for name in columns:
-        table.columns[[c.header for c in table.columns].index(name)].justify = "right"
+    listed = table(("data set", *columns, "splits", "files"), ())
+    for column in listed.columns[1:-2]:
+        column.justify = "right"
     for row in rows:
         shown = [row.get(name) for name in columns]
         cells = [f"{v:.3f}" if isinstance(v, float) else f"{v:,}" if v is not None else "" for v in shown]
-        table.add_row(str(row["name"]), *cells, str(row["splits"]), "here" if row["present"] else "on first use")
+        listed.add_row(str(row["name"]), *cells, str(row["splits"]), "here" if row["present"] else "on first use")
     screen = console()
-    screen.print(table)
+    screen.print(listed)
     screen.print(f"Folder: {dataset_root(root)}. Other sets are downloaded on first use.", style="dim")
 
 
 @takes_graph
 def diagnose(
     source: dict[str, Any],
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write a page with the plots, e.g. report.html.")
-    ] = None,
+    out: Annotated[Path | None, option("FILE", "Also write a page with the plots, e.g. report.html.")] = None,
     as_json: AsJson = False,
     spectral: Annotated[
         bool, typer.Option(help="Measure the frequencies too; without them the cost is O(n + m).")
@@ -69,15 +65,10 @@ def diagnose(
         typer.echo(json.dumps(result.to_dict()))
         return
 
-    from rich.table import Table
-
     from gpatcher.report.diagnosis import measure_rows
 
     screen = console()
-    table = Table("measure", "value", "meaning", title=result.name, title_justify="left", header_style="bold")
-    for row in measure_rows(result):
-        table.add_row(*row)
-    screen.print(table)
+    screen.print(table(("measure", "value", "meaning"), measure_rows(result), result.name))
     for title, lines in (("About the data", result.problems), ("Try", result.advice)):
         if lines:
             screen.print(f"\n{title}", style="bold")
@@ -91,8 +82,8 @@ def settings(
     dataset: Annotated[
         str | None, typer.Argument(metavar="DATASET", help="Show the settings shipped for this data set.")
     ] = None,
-    model: Annotated[str, typer.Option(metavar="NAME", help="gpatcher, fast or a baseline.")] = "gpatcher",
-    preset: Annotated[str | None, typer.Option(metavar="NAME", help="paper, default or a data set.")] = None,
+    model: Annotated[str, option("NAME", "gpatcher, fast or a baseline.")] = "gpatcher",
+    preset: Annotated[str | None, option("NAME", "paper, default or a data set.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List all settings with their values: what 'gpatcher fit --set NAME=VALUE' takes."""
@@ -103,15 +94,11 @@ def settings(
         typer.echo(json.dumps(values))
         return
 
-    from rich.table import Table
-
+    descriptions = describe_settings(values["patches"]["name"]) if model in PATCHERS else {}
     flat = {f"{section}.{name}": value for section, part in values.items() for name, value in part.items()}
-    descriptions = {}
-    if model in PATCHERS:
-        descriptions = {name: text for name, _, text in describe_settings(values["patches"]["name"])}
-    chosen = f"the best of {trials} trials on {preset or dataset}" if trials else "not tuned"
-    table = Table("setting", "value", "meaning", title=f"{model}, {chosen}", title_justify="left", header_style="bold")
+    rows = []
     for name, value in flat.items():
         shown = ",".join(value) if isinstance(value, list) else value if isinstance(value, str) else json.dumps(value)
-        table.add_row(name, shown, descriptions.get(name, ""))
-    console().print(table)
+        rows.append((name, shown, descriptions.get(name, "")))
+    chosen = f"the best of {trials} trials on {preset or dataset}" if trials else "not tuned"
+    console().print(table(("setting", "value", "meaning"), rows, f"{model}, {chosen}"))

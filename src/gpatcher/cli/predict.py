@@ -8,29 +8,21 @@ from typing import Annotated
 
 import typer
 
-from gpatcher.cli.console import console, warnings_as_notes
+from gpatcher.cli.console import console, option, table, warnings_as_notes
 from gpatcher.cli.sources import AsJson, Root, RunFolder, load_run, load_run_graph, read_unseen
 from gpatcher.errors import InputError, counted
 
 
 def predict(
     folder: RunFolder,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write, .parquet or .csv.")] = Path(
-        "predictions.parquet"
-    ),
-    patches: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="The patch table of the model, where it has moved.")
-    ] = None,
-    nodes: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Table of unseen nodes: predict these alone.")
-    ] = None,
+    out: Annotated[Path, option("FILE", "Where to write, .parquet or .csv.")] = Path("predictions.parquet"),
+    patches: Annotated[Path | None, option("FOLDER", "The patch table of the model, where it has moved.")] = None,
+    nodes: Annotated[Path | None, option("FILE", "Table of unseen nodes: predict these alone.")] = None,
     edges: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Table of their edges, among themselves and to nodes of the graph."),
+        Path | None, option("FILE", "Table of their edges, among themselves and to nodes of the graph.")
     ] = None,
     conformal: Annotated[
-        float | None,
-        typer.Option(metavar="LEVEL", help="Also conformal sets, which hold the true class with probability LEVEL."),
+        float | None, option("LEVEL", "Also conformal sets, which hold the true class with probability LEVEL.")
     ] = None,
     root: Root = None,
 ) -> None:
@@ -75,9 +67,7 @@ def predict(
 def explain(
     folder: RunFolder,
     node: Annotated[str, typer.Argument(metavar="ID", help="The node's id; positions from 0 where there are no ids.")],
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write a page with the patch drawn, e.g. node.html.")
-    ] = None,
+    out: Annotated[Path | None, option("FILE", "Also write a page with the patch drawn, e.g. node.html.")] = None,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
@@ -94,25 +84,18 @@ def explain(
         typer.echo(json.dumps(explanation.to_dict()))
         return
 
-    from rich.table import Table
-
     from gpatcher.report.explanation import COLUMNS, member_rows, sentences
 
     screen = console()
-    table = Table(*COLUMNS, title=f"Node {explanation.id}", title_justify="left", header_style="bold")
-    for row in member_rows(explanation):
-        table.add_row(*row)
     for line in sentences(explanation):
         screen.print(line, soft_wrap=True, markup=False)
-    screen.print(table)
+    screen.print(table(COLUMNS, member_rows(explanation), f"Node {explanation.id}"))
     if out is not None:
         screen.print(f"The page is in {out}", soft_wrap=True)
 
 
 def export(
-    folder: RunFolder,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write.")] = Path("model.onnx"),
-    root: Root = None,
+    folder: RunFolder, out: Annotated[Path, option("FILE", "Where to write.")] = Path("model.onnx"), root: Root = None
 ) -> None:
     """Write the trained model as ONNX and check with onnxruntime that its outputs agree."""
     from gpatcher.estimator.onnx import export_onnx

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import inspect
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpatcher.cli.console import warnings_as_notes
+from gpatcher.cli.console import option, warnings_as_notes
 from gpatcher.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,70 +20,48 @@ if TYPE_CHECKING:
     from gpatcher.graph.unseen import UnseenNodes
     from gpatcher.tables.load import Tables
 
-DATA = "Data"
+_data = partial(option, panel="Data")
 SOURCE_HELP = (
     "A data set ('gpatcher datasets' lists them), a generator such as csbm:phi=-0.5,n=5000 or rmat:n=300000,m=3000000, "
     "or a folder that 'gpatcher store' wrote."
 )
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder that 'gpatcher fit' wrote.")]
-Root = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="Folder of the data sets. Default: $GPATCHER_DATA, else a cache folder.",
-        rich_help_panel=DATA,
-    ),
-]
+Root = Annotated[Path | None, _data("FOLDER", "Folder of the data sets. Default: $GPATCHER_DATA, else a cache folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-
-
-def _option(*names: str, metavar: str, help: str, hidden: bool = False) -> Any:
-    return typer.Option(*names, metavar=metavar, help=help, rich_help_panel=DATA, hidden=hidden)
 
 
 def graph_source(
     source: Annotated[str | None, typer.Argument(metavar="SOURCE", help=SOURCE_HELP)] = None,
     nodes: Annotated[
-        Path | None,
-        _option(metavar="FILE", help="Table of nodes: CSV, Parquet or a folder of Parquet files; id, label, features."),
+        Path | None, _data("FILE", "Table of nodes: CSV, Parquet or a folder of Parquet files; id, label, features.")
     ] = None,
-    edges: Annotated[Path | None, _option(metavar="FILE", help="Table of edges: a source and a target.")] = None,
-    id_column: Annotated[str, _option("--id", metavar="COLUMN", help="Column of --nodes with the id.")] = "id",
-    label: Annotated[
-        str, _option(metavar="COLUMN", help="Column of --nodes with the class, empty where unknown.")
-    ] = "label",
-    source_column: Annotated[
-        str, _option("--source", metavar="COLUMN", help="Column of --edges with the source.")
-    ] = "source",
-    target_column: Annotated[
-        str, _option("--target", metavar="COLUMN", help="Column of --edges with the target.")
-    ] = "target",
-    weight: Annotated[str | None, _option(metavar="COLUMN", help="Column of --edges with a positive weight.")] = None,
+    edges: Annotated[Path | None, _data("FILE", "Table of edges: a source and a target.")] = None,
+    id_column: Annotated[str, _data("COLUMN", "Column of --nodes with the id.", "--id")] = "id",
+    label: Annotated[str, _data("COLUMN", "Column of --nodes with the class, empty where unknown.")] = "label",
+    source_column: Annotated[str, _data("COLUMN", "Column of --edges with the source.", "--source")] = "source",
+    target_column: Annotated[str, _data("COLUMN", "Column of --edges with the target.", "--target")] = "target",
+    weight: Annotated[str | None, _data("COLUMN", "Column of --edges with a positive weight.")] = None,
     features: Annotated[
-        str | None, _option(metavar="COLUMNS", help="Columns of --nodes to learn from: a,b,c. Default: all others.")
+        str | None, _data("COLUMNS", "Columns of --nodes to learn from: a,b,c. Default: all others.")
     ] = None,
     columns: Annotated[
         list[str] | None,
-        _option(
-            "--column",
-            metavar="COLUMN=KIND",
-            help="Kind of a column, e.g. age=number,zip=category; number, raw, boolean, category, date, text or "
+        _data(
+            "COLUMN=KIND",
+            "Kind of a column, e.g. age=number,zip=category; number, raw, boolean, category, date, text or "
             "ignore. Default: by its type.",
+            "--column",
         ),
     ] = None,
     delimiter: Annotated[
-        str | None,
-        _option(metavar="CHARACTER", help="Delimiter of CSV files. Default: from the first line.", hidden=True),
+        str | None, _data("CHARACTER", "Delimiter of CSV files. Default: from the first line.", hidden=True)
     ] = None,
     on_unknown_id: Annotated[
-        str, _option(metavar="POLICY", help="Edges to an id that is not in --nodes: error, drop or add.", hidden=True)
+        str, _data("POLICY", "Edges to an id that is not in --nodes: error, drop or add.", hidden=True)
     ] = "error",
-    on_duplicate_id: Annotated[
-        str, _option(metavar="POLICY", help="Ids in several rows: error, or first.", hidden=True)
-    ] = "error",
+    on_duplicate_id: Annotated[str, _data("POLICY", "Ids in several rows: error, or first.", hidden=True)] = "error",
     on_missing_id: Annotated[
-        str,
-        _option(metavar="POLICY", help="Rows without an id, edges without an endpoint: error or drop.", hidden=True),
+        str, _data("POLICY", "Rows without an id, edges without an endpoint: error or drop.", hidden=True)
     ] = "error",
 ) -> dict[str, Any]:
     """Describe where a graph comes from, in a form that a saved model can keep."""
@@ -102,7 +81,7 @@ def graph_source(
             **{f"--{name.replace('_', '-')}": policy != "error" for name, policy in policies.items()},
         }
         if any(table_options.values()):
-            names = ", ".join(option for option, passed in table_options.items() if passed)
+            names = ", ".join(name for name, passed in table_options.items() if passed)
             raise InputError(f"{names} describe tables; {source!r} is not a table: leave them out, or pass --edges")
         # a folder is recorded by its path; one with the name of a data set is not meant
         stored = (Path(source) / "graph.json").is_file() and not _is_dataset(source)
@@ -155,9 +134,6 @@ def _is_dataset(source: str) -> bool:
     from gpatcher.datasets.registry import NAMED, canonical_key
 
     return canonical_key(source) in NAMED
-
-
-# ------------------------------------------------------------------------------------------------ loading
 
 
 def load_source(source: dict[str, Any], root: Path | None) -> Graph:

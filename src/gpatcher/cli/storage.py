@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpatcher.cli.console import console, warnings_as_notes
+from gpatcher.cli.console import console, option, warnings_as_notes
 from gpatcher.cli.sources import Root, load_source, takes_graph
 from gpatcher.errors import counted
 
@@ -24,12 +24,8 @@ _CHECKED = 8  # nodes compared at a time: each takes a few arrays of n numbers
 @takes_graph
 def store(
     source: dict[str, Any],
-    out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="The new folder; it is a SOURCE for every command.")
-    ] = Path("graph"),
-    memory: Annotated[
-        float, typer.Option(metavar="GIB", help="GiB that the edges of tables may take at a time.")
-    ] = 1.0,
+    out: Annotated[Path, option("FOLDER", "The new folder; it is a SOURCE for every command.")] = Path("graph"),
+    memory: Annotated[float, option("GIB", "GiB that the edges of tables may take at a time.")] = 1.0,
     root: Root = None,
 ) -> None:
     """Write a graph to a folder from which it is memory-mapped; tables of edges may be larger than memory."""
@@ -54,29 +50,22 @@ def store(
 @takes_graph
 def patches(
     source: dict[str, Any],
-    out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Folder of the table; the same command continues an unfinished one.")
-    ] = Path("patches"),
-    size: Annotated[int, typer.Option(metavar="N", help="Nodes in a patch, the node itself included.")] = 32,
-    c: Annotated[float, typer.Option(metavar="C", help="Damping factor of personalised PageRank, in (0, 1).")] = 0.5,
-    eps: Annotated[
-        float, typer.Option(metavar="EPS", help="Residual per degree that is not pushed; smaller is more exact.")
-    ] = 1e-5,
+    out: Annotated[Path, option("FOLDER", "Folder of the table; the same command continues an unfinished one.")] = Path(
+        "patches"
+    ),
+    size: Annotated[int, option("N", "Nodes in a patch, the node itself included.")] = 32,
+    c: Annotated[float, option("C", "Damping factor of personalised PageRank, in (0, 1).")] = 0.5,
+    eps: Annotated[float, option("EPS", "Residual per degree that is not pushed; smaller is more exact.")] = 1e-5,
     self_loops: Annotated[bool, typer.Option("--self-loops", help="Add a self-loop to every node.")] = False,
     shard: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Nodes in one file of the table. Default: a 128th of all, from 1,024 to 65,536."
-        ),
+        int | None, option("N", "Nodes in one file of the table. Default: a 128th of all, from 1,024 to 65,536.")
     ] = None,
-    threads: Annotated[
-        int | None, typer.Option(metavar="N", help="Threads of the local engine. Default: one per core.")
-    ] = None,
-    engine: Annotated[str, typer.Option(metavar="NAME", help="local, or ray for a cluster.")] = "local",
+    threads: Annotated[int | None, option("N", "Threads of the local engine. Default: one per core.")] = None,
+    engine: Annotated[str, option("NAME", "local, or ray for a cluster.")] = "local",
     ray_address: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="A running Ray cluster, or auto. Default: a local one.")
+        str | None, option("HOST:PORT", "A running Ray cluster, or auto. Default: a local one.")
     ] = None,
-    check: Annotated[int, typer.Option(metavar="N", help="Compare N sampled nodes with the exact ranking.", min=0)] = 0,
+    check: Annotated[int, option("N", "Compare N sampled nodes with the exact ranking.", min=0)] = 0,
     root: Root = None,
 ) -> None:
     """Write the patch of every node to disk, a table that 'gpatcher fit --patches' trains from."""
@@ -88,8 +77,9 @@ def patches(
     chosen = make_engine(engine, threads, ray_address)
     graph = load_source(source, root)
     screen = console()
+    bar = _Bar(screen, graph.n)
     try:
-        with _Bar(screen, graph.n) as bar:
+        with bar.bar:
             table = write_patches(graph, out, extractor, shard=shard, engine=chosen, progress=bar.show)
     except KeyboardInterrupt:
         finished = len(list(out.glob("*-*.npy")))
@@ -114,23 +104,12 @@ class _Bar:
     def __init__(self, screen: Console, total: int) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-        )
-        self.bar = Progress(*columns, TimeRemainingColumn(), console=screen, transient=True)
+        rate = TextColumn("{task.fields[rate]}")
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), rate, TimeRemainingColumn())
+        self.bar = Progress(*columns, console=screen, transient=True)
         self.task = self.bar.add_task("extracting patches", total=total, rate="")
         self.first: tuple[int, float] | None = None
         self.summary = "All shards existed already."
-
-    def __enter__(self) -> _Bar:
-        self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
 
     def show(self, done: int, total: int) -> None:
         """Show how many nodes are done."""

@@ -56,6 +56,9 @@ class ModelConfig:
         Fixed factors that scale these readouts, and so slow their learning.
     mean_ego : bool
         Whether the node itself is part of the mean.
+    aggregate : {"mean", "sum"}
+        Whether the weights of the mean are the scores divided by their sum, or the scores as they are: then the mean
+        also tells how many members a patch has, as in a GCN.
     head_layers : {1, 2}
         1 for a linear classifier, 2 for an MLP as in Algorithm 1.
     """
@@ -72,6 +75,7 @@ class ModelConfig:
     ego_gate: float = 1.0
     mixer_gate: float = 1.0
     mean_ego: bool = False
+    aggregate: str = "mean"
     head_layers: int = 1
 
     def __post_init__(self) -> None:
@@ -84,6 +88,8 @@ class ModelConfig:
         for name in ("dropout", "input_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise InputError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
+        if self.aggregate not in ("mean", "sum"):
+            raise InputError(f"aggregate must be mean or sum, got {self.aggregate!r}")
         if self.norm not in NORMS:
             raise InputError(f"norm must be one of {', '.join(NORMS)}, got {self.norm!r}")
         for name in ("hidden", "mixer_hidden", "layers", "rounds"):
@@ -103,18 +109,24 @@ class PatchView:
     mask: Tensor  # (b, p): 1 where a position has a member, else 0
     means: FeatureTable | None = None  # (b, rows): weights of the mean as a sparse matrix, where they are constant
 
-    def weights(self, ego: bool) -> Tensor:
-        """Return the weights of the score-weighted mean, with or without the node itself; shape (b, p)."""
+    def weights(self, ego: bool, divide: bool) -> Tensor:
+        """Return the scores, with or without the node's own, divided by their sum or not; shape (b, p)."""
         weight = self.score
         if not ego:
             weight = torch.cat([torch.zeros_like(weight[:, :1]), weight[:, 1:]], 1)
-        return weight / weight.abs().sum(1, keepdim=True).clamp_min(1e-9)
+        return weight / weight.abs().sum(1, keepdim=True).clamp_min(1e-9) if divide else weight
 
-    def mean(self, h: Tensor, ego: bool) -> Tensor:
-        """Return the score-weighted mean of each patch of rows of ``h``, shape (b, h)."""
+    def mean(self, h: Tensor, config: ModelConfig) -> Tensor:
+        """Return the score-weighted mean, or sum, of each patch of rows of ``h``, shape (b, h)."""
         if self.means is not None:
             return self.means.linear(h)
-        return F.embedding_bag(self.index, h, mode="sum", per_sample_weights=self.weights(ego))
+        weights = self.weights(config.mean_ego, config.aggregate == "mean")
+        return F.embedding_bag(self.index, h, mode="sum", per_sample_weights=weights)
+
+    def histogram(self, labels: Tensor) -> Tensor:
+        """Return the mean of the other members' labels, one-hot, shape (b, C)."""
+        weights = self.weights(ego=False, divide=True)
+        return F.embedding_bag(self.index, labels, mode="sum", per_sample_weights=weights)
 
 
 def split_views(index: Tensor, score: Tensor, mask: Tensor, sizes: Sequence[int]) -> list[PatchView]:
@@ -127,7 +139,8 @@ def split_views(index: Tensor, score: Tensor, mask: Tensor, sizes: Sequence[int]
 class Batch:
     """All that a step reads: patches from each source, and the features and labels of the nodes in them."""
 
-    views: tuple[PatchView, ...]  # one per source; index counts rows of x
+    nodes: Tensor  # (b,)
+    views: tuple[PatchView, ...]  # one per source; index counts rows of x; none where rounds run over all nodes
     x: FeatureTable  # features of the distinct nodes in the patches, or of all nodes
     labels: Tensor | None = None  # (rows, C): training labels, one-hot, 0 where unknown or masked
 
@@ -154,7 +167,7 @@ class Round(nn.Module):
         """Return the readouts side by side, shape (b, width), of patches whose members are rows of ``h``."""
         parts = {"ego": h[views[0].index[:, 0]]}
         if "mean" in self.config.readout:
-            parts["mean"] = torch.cat([view.mean(h, self.config.mean_ego) for view in views], 1)
+            parts["mean"] = torch.cat([view.mean(h, self.config) for view in views], 1)
         if "mixer" in self.config.readout:
             rows = self.rows(h)
             mixed = [self._mix(rows, view, mixer) for view, mixer in zip(views, self.mixers, strict=True)]
@@ -245,15 +258,18 @@ class GPatcher(nn.Module):
 
     def fetch(self, x: FeatureTable, nodes: Tensor) -> Batch:
         """Read what `forward` needs for these nodes; with fixed patches it can be read ahead of time."""
-        views = self._views(nodes)
         labels = self.known_labels(nodes if self.training else None)
+        if self.config.rounds > 1:
+            return Batch(nodes, (), x, labels)
+        views = self._views(nodes)
         entries = sum(view.index.numel() for view in views)
-        if self.config.rounds == 1 and (x.mapped or entries < x.shape[0]):  # only the nodes in the patches
-            members, inverse = torch.unique(torch.cat([view.index.flatten() for view in views]), return_inverse=True)
-            parts = torch.split(inverse, [view.index.numel() for view in views])
-            views = [replace(view, index=part.view_as(view.index)) for part, view in zip(parts, views, strict=True)]
-            return Batch(tuple(views), x.take(members), None if labels is None else labels[members])
-        return Batch(tuple(views), x, labels)
+        if not x.mapped and entries >= x.shape[0]:
+            return Batch(nodes, tuple(views), x, labels)
+        # a small batch: only the nodes in its patches
+        members, inverse = torch.unique(torch.cat([view.index.flatten() for view in views]), return_inverse=True)
+        parts = torch.split(inverse, [view.index.numel() for view in views])
+        views = [replace(view, index=part.view_as(view.index)) for part, view in zip(parts, views, strict=True)]
+        return Batch(nodes, tuple(views), x.take(members), None if labels is None else labels[members])
 
     def _views(self, nodes: Tensor) -> list[PatchView]:
         pairs = [source(nodes) for source in self.sources]
@@ -274,21 +290,21 @@ class GPatcher(nn.Module):
         """Return the logits of these nodes, or of a batch fetched for them, shape (b, C)."""
         batch = nodes if isinstance(nodes, Batch) else self.fetch(x, nodes)
         h = self.encode(batch.x)
-        if self.config.rounds > 1:
-            h = self.propagate(h)
-        return self.classify(h, batch.views, batch.labels)
+        if self.config.rounds == 1:
+            return self.classify(h, batch.views, batch.labels)
+        chunks = self._all_views(len(h), h.device)
+        h = self.propagate(h, chunks)
+        if len(chunks) == 1:  # a product with all rows is faster than a gather of some
+            return self.classify(h, chunks[0], batch.labels)[batch.nodes]
+        return self.classify(h, self._views(batch.nodes), batch.labels)
 
     def encode(self, x: FeatureTable) -> Tensor:
         """Return the representation of each node, the first channel mixing; shape (n, h)."""
         z = x.linear(self.weight, self.config.input_dropout if self.training else 0.0) + self.bias
         return F.dropout(F.relu(z), self.config.dropout, self.training)
 
-    def propagate(self, h: Tensor, chunks: Sequence[Sequence[PatchView]] | None = None) -> Tensor:
-        """Return all nodes after all rounds but the last, shape (n, h).
-
-        ``chunks`` are the patches of all rows of ``h`` in order, by default those of the sources.
-        """
-        chunks = self._all_views(len(h), h.device) if chunks is None else chunks
+    def propagate(self, h: Tensor, chunks: Sequence[Sequence[PatchView]]) -> Tensor:
+        """Return all nodes after all rounds but the last, shape (n, h); ``chunks`` are the patches of its rows."""
         for round_, update in zip(self.rounds[:-1], self.updates, strict=True):
             z = round_.norm(h)
 
@@ -311,7 +327,7 @@ class GPatcher(nn.Module):
             views = self._views(nodes)
             if "mean" in self.config.readout:
                 views = [
-                    view if source.learned else replace(view, means=_mean_table(view, n, self.config.mean_ego))
+                    view if source.learned else replace(view, means=_mean_table(view, n, self.config))
                     for view, source in zip(views, self.sources, strict=True)
                 ]
             chunks.append(tuple(views))
@@ -325,7 +341,7 @@ class GPatcher(nn.Module):
         readout = last(last.norm(h), views)
         if self.reads_labels:
             assert labels is not None
-            readout = torch.cat([readout, *(view.mean(labels, ego=False) for view in views)], 1)
+            readout = torch.cat([readout, *(view.histogram(labels) for view in views)], 1)
         logits: Tensor = self.classifier(F.dropout(readout, self.config.dropout, self.training))
         return logits
 
@@ -363,9 +379,10 @@ class GPatcher(nn.Module):
         return groups
 
 
-def _mean_table(view: PatchView, n: int, ego: bool) -> FeatureTable:
+def _mean_table(view: PatchView, n: int, config: ModelConfig) -> FeatureTable:
     """Return the weights of the mean of constant patches as a sparse matrix, shape (b, n)."""
-    weights, mask = view.weights(ego).numpy(force=True), view.mask.numpy(force=True) > 0
+    weights = view.weights(config.mean_ego, config.aggregate == "mean").numpy(force=True)
+    mask = view.mask.numpy(force=True) > 0
     mask &= weights != 0
     indptr = np.concatenate([[0], mask.sum(1).cumsum()])
     matrix = sp.csr_array((weights[mask], view.index.numpy(force=True)[mask], indptr), shape=(len(mask), n))

@@ -31,16 +31,17 @@ def directed_adjacency(graph: Graph, self_loops: bool, direction: str) -> sp.csr
     return matrix
 
 
-def walk_matrix(graph: Graph, self_loops: bool, direction: str) -> sp.csr_array:
-    """Return one step as a matrix: Ã for ``both``, else P = D^-1 A with zero rows where a walk ends."""
+def step_matrix(graph: Graph, self_loops: bool, direction: str) -> sp.csr_array:
+    """Return D_r^-1/2 A D_c^-1/2 with the sums of rows and columns of `directed_adjacency`; Ã for ``both``."""
     if direction == "both":
         return graph.normalised(self_loops)
     matrix = directed_adjacency(graph, self_loops, direction)
-    return sp.csr_array(sp.diags_array(_inverse(matrix.sum(axis=1))) @ matrix)
+    rows, columns = (sp.diags_array(_inverse_root(matrix.sum(axis=axis))) for axis in (1, 0))
+    return sp.csr_array(rows @ matrix @ columns)
 
 
-def _inverse(degree: FloatArray) -> FloatArray:
-    return np.divide(1.0, degree, out=np.zeros(len(degree)), where=degree > 0)
+def _inverse_root(degree: FloatArray) -> FloatArray:
+    return np.divide(1.0, np.sqrt(degree), out=np.zeros(len(degree)), where=degree > 0)
 
 
 def count_ends(graph: Graph, direction: str) -> int:

@@ -15,7 +15,7 @@ from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.kernels.topk import top_of_sparse_rows
 from gpatcher.patches.base import Extractor, Patches, Progress
-from gpatcher.patches.direction import check_direction, walk_matrix
+from gpatcher.patches.direction import check_direction, step_matrix
 from gpatcher.patches.ppr import run_blocks
 
 _BLOCK = 256  # rows of the power at a time
@@ -25,10 +25,11 @@ _BLOCK = 256  # rows of the power at a time
 class Hop(Extractor):
     r"""The k-th power of one step.
 
-    .. math:: r_v = \tilde A^k e_v, \qquad r_v = (P^\top)^k e_v
+    .. math:: r_v = (S^\top)^k e_v, \qquad S = D_{out}^{-1/2} A D_{in}^{-1/2}
 
-    with P = D⁻¹A the random walk along the edges (``out``) or against them (``in``). With ``hop=1`` and a size above
-    the largest degree, the mean of a patch is that of a GCN layer, without the node itself.
+    along the edges (``out``), against them (``in``, Aᵀ in place of A), or on the undirected graph (``both``, S = Ã).
+    With ``hop=1`` and a size above the largest degree, the sum over a patch is that of a GCN layer, without the node
+    itself.
 
     Parameters
     ----------
@@ -64,7 +65,7 @@ class Hop(Extractor):
         return values**self.hop
 
     def _patches(self, graph: Graph, nodes: IntArray, progress: Progress | None) -> Patches:
-        step = walk_matrix(graph, self.self_loops, self.direction)
+        step = step_matrix(graph, self.self_loops, self.direction)
         patches = Patches.empty(len(nodes), self.size)
 
         def select(part: slice) -> None:

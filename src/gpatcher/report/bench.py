@@ -42,24 +42,8 @@ _LEGEND = [
 Parts = list[Figure | Table | Notes]
 
 
-# ------------------------------------------------------------------------------------------------- the page
-
-
 def write_bench(tables: Sequence[ResultTable], path: str | Path) -> Path:
-    """Write the page of a benchmark.
-
-    Parameters
-    ----------
-    tables : sequence of ResultTable
-        Results of the experiments, see `gpatcher.bench.leaderboard.read_bench`.
-    path : str or Path
-        File to write.
-
-    Returns
-    -------
-    Path
-        The file.
-    """
+    """Write the page of a benchmark, see `gpatcher.bench.leaderboard.read_bench`, and return its path."""
     parts: Parts = [Notes("Summary", verdict(tables))]
     if any(table.is_table for table in tables):
         parts.append(Notes("How to read the tables", _LEGEND))
@@ -75,13 +59,10 @@ def write_bench(tables: Sequence[ResultTable], path: str | Path) -> Path:
         parts += views[table.experiment.view](table)
     parts += _failures(tables)
     parts.append(_environment(tables))
-    records = [r for table in tables for runs in table.runs.values() for r in runs.records]
+    records = [record for table in tables for record in table.records]
     hours = sum(r["seconds"] for r in records) / 3600
     subtitle = f"{len(records):,} runs, {hours:.1f} hours of computation; {', '.join(table.name for table in tables)}"
     return write_page(path, "GPatcher benchmark", subtitle, parts)
-
-
-# ---------------------------------------------------------------------------------------------------- tables
 
 
 def _table_parts(table: ResultTable) -> Parts:
@@ -181,16 +162,8 @@ def _seconds(value: float) -> str:
 
 
 def _statistics_parts(table: ResultTable) -> Parts:
-    names = {
-        "nodes": "nodes",
-        "edges": "edges",
-        "classes": "classes",
-        "features": "features",
-        "node_heterophily": "node heterophily",
-        "adjusted_homophily": "adjusted homophily",
-        "label_informativeness": "label informativeness",
-        "train_duplicates": "test nodes duplicated in train",
-    }
+    plain = ("nodes", "edges", "classes", "features", "node_heterophily", "adjusted_homophily", "label_informativeness")
+    names = {name: name.replace("_", " ") for name in plain} | {"train_duplicates": "test nodes duplicated in train"}
     rows = []
     for dataset in table.datasets:
         runs = table.runs.get(("measures", dataset))
@@ -233,16 +206,11 @@ def _failures(tables: Sequence[ResultTable]) -> Parts:
 
 def _environment(tables: Sequence[ResultTable]) -> Table:
     versions: dict[str, Counter[str]] = defaultdict(Counter)
-    for table in tables:
-        for runs in table.runs.values():
-            for record in runs.records:
-                for name, version in record["versions"].items():
-                    versions[name][version] += 1
+    for record in (record for table in tables for record in table.records):
+        for name, version in record["versions"].items():
+            versions[name][version] += 1
     rows = [(name, "; ".join(f"{v} ({c:,} runs)" for v, c in count.most_common())) for name, count in versions.items()]
     return Table("Environment", "Versions of the packages used by the runs.", ("package", "version"), rows)
-
-
-# ----------------------------------------------------------------------------------------------------- plots
 
 
 def _rank_figure(table: ResultTable, ranks: Ranks | None) -> Figure | None:

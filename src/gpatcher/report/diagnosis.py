@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
-from gpatcher.arrays import IntArray
+from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import counted
 from gpatcher.report.page import BLUE, ORANGE, Figure, Notes, Part, Table, write_page
 from gpatcher.spectral.diagnosis import Diagnosis, SpectralDiagnosis
 from gpatcher.spectral.heterophily import Heterophily
 
-_MAX_CLASSES = 40  # classes drawn in the compatibility matrix and the class balance
+_MAX_CLASSES = 40  # drawn in a figure
 
 
 def measure_rows(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
@@ -27,7 +29,7 @@ def measure_rows(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
     undefined = diagnosis.undefined_heterophily
     left_out = f", {counted(undefined, 'node')} left out" if undefined else ""
     edges = "directed in the input, counted as undirected" if diagnosis.directed else "undirected"
-    insensitive = number(diagnosis.class_insensitive_homophily)
+    insensitive, informative = map(number, (diagnosis.class_insensitive_homophily, diagnosis.label_informativeness))
     return [
         ("nodes", f"{diagnosis.nodes:,}", f"{diagnosis.labelled:,} with a label"),
         ("edges", f"{diagnosis.edges:,}", edges),
@@ -39,31 +41,14 @@ def measure_rows(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
         ("edge homophily", number(diagnosis.edge_homophily), "fraction of edges within a class"),
         ("class-insensitive homophily", insensitive, "above chance, mean over classes"),
         ("adjusted homophily", number(diagnosis.adjusted_homophily), "1: agreement, 0: chance, below 0: disagreement"),
-        (
-            "label informativeness",
-            number(diagnosis.label_informativeness),
-            "information in a neighbour's label, 0 to 1",
-        ),
+        ("label informativeness", informative, "information in a neighbour's label, 0 to 1"),
         ("label frequency", number(diagnosis.label_frequency), "mean eigenvalue: 1 smooth, -1 alternating"),
         ("test nodes duplicated in train", duplicates, "same neighbours and same label: leakage"),
     ]
 
 
 def write_diagnosis(diagnosis: Diagnosis, path: str | Path) -> Path:
-    """Write the page of a diagnosis.
-
-    Parameters
-    ----------
-    diagnosis : Diagnosis
-        Diagnosis of the graph.
-    path : str or Path
-        File to write.
-
-    Returns
-    -------
-    Path
-        The file.
-    """
+    """Write the page of a diagnosis, and return its path."""
     nodes, edges = counted(diagnosis.nodes, "node"), counted(diagnosis.edges, "edge")
     subtitle = f"{nodes}, {edges}, {counted(diagnosis.classes, 'class', 'classes')}"
     return write_page(path, f"Diagnosis of {diagnosis.name}", subtitle, diagnosis_parts(diagnosis))
@@ -91,6 +76,21 @@ def diagnosis_parts(diagnosis: Diagnosis) -> list[Part]:
     return parts
 
 
+def largest_classes(sizes: IntArray) -> tuple[IntArray, str]:
+    """Return the classes that a figure draws, largest first, and a sentence on the others."""
+    order = np.argsort(-sizes, kind="stable")[:_MAX_CLASSES]
+    hidden = len(sizes) - len(order)
+    return order, f" {hidden} smaller classes are not drawn." if hidden else ""
+
+
+def class_matrix(share: FloatArray, names: Sequence[str], x: str, y: str, **more: Any) -> go.Figure:
+    """Plot fractions by class; ``x`` and ``y`` are the titles of the axes."""
+    plot = go.Figure(go.Heatmap(z=share, x=names, y=names, zmin=0, zmax=1, colorscale="Blues", **more))
+    plot.update_xaxes(type="category", title=x)
+    plot.update_yaxes(type="category", title=y, autorange="reversed")
+    return plot
+
+
 def _node_heterophily(measures: Heterophily) -> Figure:
     counts, edges = np.histogram(measures.node[~np.isnan(measures.node)], bins=20, range=(0.0, 1.0))
     plot = go.Figure(
@@ -105,10 +105,8 @@ def _node_heterophily(measures: Heterophily) -> Figure:
 
 def _energy(spectral: SpectralDiagnosis) -> Figure:
     plot = go.Figure()
-    for name, measure, colour in (
-        ("labels", spectral.labels, BLUE),
-        ("heterophily H", spectral.node_heterophily, ORANGE),
-    ):
+    curves = (("labels", spectral.labels, BLUE), ("heterophily H", spectral.node_heterophily, ORANGE))
+    for name, measure, colour in curves:
         if measure is not None:
             middle = (measure.edges[:-1] + measure.edges[1:]) / 2
             plot.add_bar(x=middle, y=measure.share, name=name, marker_color=colour)
@@ -143,32 +141,23 @@ def _degrees(degrees: IntArray) -> Figure:
 
 
 def _class_balance(measures: Heterophily, names: tuple[str, ...]) -> Figure:
-    order = np.argsort(-measures.class_sizes, kind="stable")[:_MAX_CLASSES]
+    order, more = largest_classes(measures.class_sizes)
     plot = go.Figure(go.Bar(x=[names[c] for c in order], y=measures.class_sizes[order], marker_color=BLUE))
     plot.update_xaxes(type="category", title="class")
     plot.update_yaxes(title="labelled nodes")
-    hidden = len(names) - len(order)
-    more = f" {hidden} smaller classes are not drawn." if hidden else ""
     return Figure("Class balance", f"Largest first.{more}", plot)
 
 
 def _compatibility(measures: Heterophily, names: tuple[str, ...]) -> Figure:
-    order = np.sort(np.argsort(-measures.class_sizes, kind="stable")[:_MAX_CLASSES])
-    labels = [names[c] for c in order]
-    plot = go.Figure(
-        go.Heatmap(
-            z=measures.compatibility[np.ix_(order, order)],
-            x=labels,
-            y=labels,
-            zmin=0,
-            zmax=1,
-            colorscale="Blues",
-            texttemplate="%{z:.2f}" if len(order) <= 10 else None,
-            hovertemplate="from %{y} to %{x}: %{z:.3f}<extra></extra>",
-        )
+    order = np.sort(largest_classes(measures.class_sizes)[0])
+    plot = class_matrix(
+        measures.compatibility[np.ix_(order, order)],
+        [names[c] for c in order],
+        "to class",
+        "from class",
+        texttemplate="%{z:.2f}" if len(order) <= 10 else None,
+        hovertemplate="from %{y} to %{x}: %{z:.3f}<extra></extra>",
     )
-    plot.update_xaxes(type="category", title="to class")
-    plot.update_yaxes(type="category", title="from class", autorange="reversed")
     caption = "Fraction of the edges of each class that lead to each class; a dark diagonal means homophily."
     return Figure("Class compatibility", caption, plot)
 

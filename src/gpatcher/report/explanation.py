@@ -38,20 +38,7 @@ def member_rows(explanation: Explanation) -> list[tuple[str, ...]]:
 
 
 def write_explanation(explanation: Explanation, path: str | Path) -> Path:
-    """Write a page with the patch of a node, drawn and listed.
-
-    Parameters
-    ----------
-    explanation : Explanation
-        Explanation of the node.
-    path : str or Path
-        File to write.
-
-    Returns
-    -------
-    Path
-        The file.
-    """
+    """Write a page with the patch of a node, drawn and listed, and return its path."""
     caption = (
         f"The node is in the centre, the members of its patch around it by distance. Blue: evidence for "
         f"{explanation.predicted}; orange: evidence for {explanation.runner_up}; larger: stronger. Lines are edges of "

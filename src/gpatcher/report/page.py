@@ -32,22 +32,12 @@ _CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False}
 
 @dataclass(frozen=True)
 class Figure:
-    """A plot with a title and a sentence on how to read it.
-
-    Parameters
-    ----------
-    title, caption : str
-        Heading and explanation.
-    plot : plotly.graph_objects.Figure
-        The plot; the page sets its fonts and margins.
-    wide : bool
-        Whether it spans both columns of the page.
-    """
+    """A plot with a title and a sentence on how to read it; the page sets its fonts and margins."""
 
     title: str
     caption: str
     plot: go.Figure
-    wide: bool = False
+    wide: bool = False  # spans both columns of the page
 
     def html(self, name: str) -> str:
         """Return the plot as an HTML fragment with this id, without the library."""
@@ -86,19 +76,11 @@ class Heading:
 
 @dataclass(frozen=True)
 class Explorer:
-    """A list of nodes; a script draws the patch of the selected one.
-
-    Parameters
-    ----------
-    title, caption : str
-        Heading and explanation.
-    nodes : sequence of dict
-        Explanations, see `gpatcher.trust.explain.Explanation.to_dict`; each member also has coordinates x and y.
-    """
+    """A list of nodes; a script draws the patch of the selected one."""
 
     title: str
     caption: str
-    nodes: Sequence[dict[str, Any]]
+    nodes: Sequence[dict[str, Any]]  # of `Explanation.to_dict`; each member also has coordinates x and y
 
     def json(self) -> str:
         """Return the nodes as JSON in which no text can close the script element."""
@@ -109,22 +91,7 @@ Part = Figure | Table | Notes | Heading | Explorer
 
 
 def write_page(path: str | Path, title: str, subtitle: str, parts: Sequence[Part]) -> Path:
-    """Write a page whole or not at all; equal parts give equal bytes.
-
-    Parameters
-    ----------
-    path : str or Path
-        File to write; its folder must exist.
-    title, subtitle : str
-        Heading of the page.
-    parts : sequence of Part
-        What it shows, in order.
-
-    Returns
-    -------
-    Path
-        The file.
-    """
+    """Write a page whole or not at all, and return its path; equal parts give equal bytes."""
     path = Path(path)
     if not path.parent.is_dir():
         raise InputError(f"{path.parent} is not a folder; create it or choose another folder for {path.name}")

@@ -9,39 +9,21 @@ import numpy as np
 import plotly.graph_objects as go
 
 from gpatcher.errors import counted
-from gpatcher.report.diagnosis import diagnosis_parts
+from gpatcher.report.diagnosis import class_matrix, diagnosis_parts, largest_classes
 from gpatcher.report.page import BLUE, GREEN, GREY, ORANGE, Explorer, Figure, Heading, Notes, Part, Table, write_page
 from gpatcher.runs.evaluation import BaselineResult, Evaluation, Groups
 from gpatcher.trust.explain import Explanation
 
 _COLOURS = [BLUE, GREY, GREEN]
-_METRICS = {
-    "balanced_accuracy": "balanced accuracy",
-    "macro_f1": "macro-F1",
-    "roc_auc": "ROC-AUC",
-    "pr_auc": "PR-AUC",
-}  # beside accuracy
+# beside accuracy
+_METRICS = {"balanced_accuracy": "balanced accuracy", "macro_f1": "macro-F1", "roc_auc": "ROC-AUC", "pr_auc": "PR-AUC"}
 _FEW_NODES = 100  # validation nodes below which a temperature is a rough estimate
-_MAX_CLASSES = 40  # classes drawn in the confusion matrix
 
 
 def write_run_page(evaluation: Evaluation, path: str | Path) -> Path:
-    """Write the page of a run.
+    """Write the page of a run, and return its path; it needs neither the model nor the graph.
 
-    It needs neither the model nor the graph: `gpatcher.runs.evaluation.read_evaluation` gives the evaluation of an
-    earlier run, and equal evaluations give equal bytes.
-
-    Parameters
-    ----------
-    evaluation : Evaluation
-        Results of the run.
-    path : str or Path
-        File to write.
-
-    Returns
-    -------
-    Path
-        The file.
+    `gpatcher.runs.evaluation.read_evaluation` gives the evaluation of an earlier run; equal ones give equal bytes.
     """
     train, val, test = evaluation.split_sizes
     subtitle = (
@@ -172,28 +154,20 @@ def _per_class(evaluation: Evaluation) -> Table:
 
 
 def _confusion(evaluation: Evaluation) -> Figure:
-    order = np.sort(np.argsort(-evaluation.per_class.support, kind="stable")[:_MAX_CLASSES])
+    largest, more = largest_classes(evaluation.per_class.support)
+    order = np.sort(largest)
     counts = evaluation.confusion[np.ix_(order, order)]
     total = evaluation.confusion.sum(axis=1)[order][:, None]
-    names = [evaluation.classes[c] for c in order]
-    plot = go.Figure(
-        go.Heatmap(
-            z=np.divide(counts, total, out=np.zeros(counts.shape), where=total > 0),
-            text=counts,
-            x=names,
-            y=names,
-            zmin=0,
-            zmax=1,
-            colorscale="Blues",
-            texttemplate="%{text}" if len(order) <= 12 else None,
-            hovertemplate="%{y} predicted as %{x}: %{text} nodes, %{z:.1%}<extra></extra>",
-            colorbar={"tickformat": ".0%", "thickness": 12},
-        )
+    plot = class_matrix(
+        np.divide(counts, total, out=np.zeros(counts.shape), where=total > 0),
+        [evaluation.classes[c] for c in order],
+        "predicted class",
+        "true class",
+        text=counts,
+        texttemplate="%{text}" if len(order) <= 12 else None,
+        hovertemplate="%{y} predicted as %{x}: %{text} nodes, %{z:.1%}<extra></extra>",
+        colorbar={"tickformat": ".0%", "thickness": 12},
     )
-    plot.update_xaxes(type="category", title="predicted class")
-    plot.update_yaxes(type="category", title="true class", autorange="reversed")
-    hidden = len(evaluation.classes) - len(order)
-    more = f" {hidden} smaller classes are not drawn." if hidden else ""
     return Figure("Confusion matrix", f"Number of nodes; colour: fraction of the true class.{more}", plot)
 
 

@@ -38,22 +38,9 @@ def _cell(table: ResultTable, row: str, dataset: str) -> str:
 
 
 COLUMNS = (
-    *(
-        "experiment",
-        "model",
-        "dataset",
-        "metric",
-        "leaky",
-        "runs",
-        "mean",
-        "std",
-        "low",
-        "high",
-        "paper_mean",
-        "paper_std",
-    ),
-    *("difference", "mean_rank", "p_against_gpatcher", "splits", "settings_hash", "trials", "train_seconds"),
-    *("extract_seconds", "peak_rss_mb"),
+    *("experiment", "model", "dataset", "metric", "leaky", "runs", "mean", "std", "low", "high", "paper_mean"),
+    *("paper_std", "difference", "mean_rank", "p_against_gpatcher", "splits", "settings_hash", "trials"),
+    *("train_seconds", "extract_seconds", "peak_rss_mb"),
 )
 
 
@@ -71,14 +58,8 @@ def csv_text(tables: Sequence[ResultTable]) -> str:
 
 
 def _csv_row(table: ResultTable, row: str, dataset: str, ranks: Ranks | None) -> dict[str, Any]:
-    line: dict[str, Any] = {
-        "experiment": table.name,
-        "model": row,
-        "dataset": dataset,
-        "metric": metric_of(dataset),
-        "leaky": is_leaky(dataset),
-        "runs": 0,
-    }
+    line: dict[str, Any] = {"experiment": table.name, "model": row, "dataset": dataset, "runs": 0}
+    line |= {"metric": metric_of(dataset), "leaky": is_leaky(dataset)}
     printed, cell, runs = table.printed(row, dataset), table.cell(row, dataset), table.runs.get((row, dataset))
     if printed is not None:
         line |= {"paper_mean": printed[0], "paper_std": printed[1]}
@@ -86,13 +67,11 @@ def _csv_row(table: ResultTable, row: str, dataset: str, ranks: Ranks | None) ->
         line["mean_rank"] = round(ranks.mean[row], 3)
     if cell is None or runs is None:
         return line
+    figures = {"mean": cell.mean, "std": cell.std, "low": cell.low, "high": cell.high}
     comparison = compare(table, OURS, row, dataset) if row != OURS else None
     return line | {
         "runs": cell.count,
-        "mean": round(100 * cell.mean, 3),
-        "std": None if cell.std is None else round(100 * cell.std, 3),
-        "low": None if cell.low is None else round(100 * cell.low, 3),
-        "high": None if cell.high is None else round(100 * cell.high, 3),
+        **{name: None if value is None else round(100 * value, 3) for name, value in figures.items()},
         "difference": None if printed is None else round(100 * cell.mean - printed[0], 3),
         "p_against_gpatcher": None if comparison is None or comparison[1] is None else f"{comparison[1]:.4g}",
         "splits": runs.splits,

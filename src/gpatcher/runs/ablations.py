@@ -16,17 +16,7 @@ from gpatcher.patches.base import Extractor, Patches, PatchSource, Progress
 
 @dataclass(frozen=True)
 class ShuffledExtractor(Extractor):
-    """An extractor whose patches lose their order: the positions after the node itself are permuted, once per node.
-
-    Parameters
-    ----------
-    size : int
-        Patch size p.
-    extractor : Extractor
-        Where patches come from.
-    seed : int
-        Of the permutations.
-    """
+    """An extractor whose patches lose their order: the positions after the node itself are permuted, once per node."""
 
     name: ClassVar[str] = "shuffled"
     extractor: Extractor
@@ -61,14 +51,7 @@ class ShuffledExtractor(Extractor):
 
 
 def patch_graph(graph: Graph, patches: Patches) -> Graph:
-    """Return the graph in which each node is joined to the members of its patch; features and labels stay.
-
-    Examples
-    --------
-    >>> graph = Graph.from_edge_index([[0, 1, 1, 2], [1, 0, 2, 1]])
-    >>> patch_graph(graph, Patches(np.array([[0, 2], [1, -1], [2, 0]]), np.ones((3, 2)))).neighbours(0).tolist()
-    [2]
-    """
+    """Return the graph in which each node is joined to the members of its patch; features and labels stay."""
     members = patches.index[:, 1:]
     source, column = np.nonzero(members >= 0)
     edges = np.stack([source, members[source, column]]).astype(np.int64)

@@ -20,18 +20,7 @@ _type_hints = cache(get_type_hints)
 
 
 def to_json(value: Any) -> Any:
-    """Return a value as dicts, lists, strings and finite numbers.
-
-    Parameters
-    ----------
-    value : Any
-        Dataclass, array, dict with string keys, list, tuple, string, number or None, nested to any depth.
-
-    Examples
-    --------
-    >>> to_json({"size": (2, float("nan"))})
-    {'size': [2, 'nan']}
-    """
+    """Return a dataclass, array, dict with string keys, list, tuple or scalar as JSON values, nested to any depth."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
@@ -49,27 +38,10 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(hint: Any, content: Any, where: str = "content") -> Any:
-    """Return the value that `to_json` was given.
+    """Return the value of this type that `to_json` was given; an error names the part that has another type.
 
-    Parameters
-    ----------
-    hint : type
-        Its type: a dataclass, an array type, ``dict[str, X]``, ``list[X]``, ``tuple[X, Y]``, ``tuple[X, ...]``,
-        ``X | None``, str, int, float, bool or Any.
-    content : Any
-        What `to_json` returned.
-    where : str
-        Name of the content in messages.
-
-    Raises
-    ------
-    ValueError
-        If the content does not have this type; the message names the part.
-
-    Examples
-    --------
-    >>> from_json(dict[str, tuple[int, float]], {"size": [2, "nan"]})
-    {'size': (2, nan)}
+    The type is a dataclass, an array type, ``dict[str, X]``, ``list[X]``, ``tuple[X, Y]``, ``tuple[X, ...]``,
+    ``X | None``, str, int, float, bool or Any.
     """
     origin, inner = get_origin(hint), get_args(hint)
     if hint is Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
@@ -20,6 +19,7 @@ from gpatcher.spectral.diagnosis import Diagnosis, diagnose
 from gpatcher.spectral.heterophily import heterophily
 from gpatcher.training.metrics import measure_all
 from gpatcher.trust.calibration import Calibration, Reliability, reliability
+from gpatcher.trust.conformal import coverage
 from gpatcher.trust.explain import Explanation
 
 _FORMAT, _VERSION = "gpatcher-evaluation", 1
@@ -32,46 +32,22 @@ _EXPLAINED, _EXPLAINED_WRONG = 200, 150  # nodes to explain; at most so many of 
 
 @dataclass(frozen=True, eq=False)
 class BaselineResult:
-    """Result of another model on the same split.
-
-    Parameters
-    ----------
-    name : str
-        Name of the model.
-    predicted : IntArray
-        Predicted classes of the evaluated nodes.
-    val_accuracy : float
-        Accuracy on the validation nodes.
-    test_accuracy : float or None
-        Accuracy on the test nodes; None if none has a label.
-    seconds : float
-        Training time.
-    """
+    """Result of another model on the same split."""
 
     name: str
-    predicted: IntArray
+    predicted: IntArray  # classes of the evaluated nodes
     val_accuracy: float
-    test_accuracy: float | None
-    seconds: float
+    test_accuracy: float | None  # None if no test node has a label
+    seconds: float  # of training
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Accuracy of each model within groups of the evaluated nodes.
-
-    Parameters
-    ----------
-    names : list of str
-        Names of the groups.
-    count : IntArray
-        Nodes in each group.
-    accuracy : dict of str to FloatArray
-        For each model, its accuracy in each group.
-    """
+    """Accuracy of each model within groups of the evaluated nodes."""
 
     names: list[str]
-    count: IntArray
-    accuracy: dict[str, FloatArray]
+    count: IntArray  # nodes in each group
+    accuracy: dict[str, FloatArray]  # of each model in each group
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,93 +62,38 @@ class PerClass:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Results of a trained model on the nodes that it was not trained on.
+    """Results of a trained model on the nodes that it was not trained on."""
 
-    Parameters
-    ----------
-    name : str
-        Name of the graph.
-    model, extractor : str
-        Name of the model and of its patch extractor.
-    patch_size, parameters : int
-        Nodes in a patch; trainable parameters.
-    adjacency_features : bool
-        Whether rows of the adjacency matrix are among the features.
-    part : str
-        The evaluated nodes: test, or validation if no test node has a label.
-    split_sizes : tuple of int
-        Nodes in train, validation and test.
-    metrics : dict of str to float or None
-        Metrics of the evaluated nodes, see `gpatcher.training.metrics.measure_all`; None where not defined.
-    val_accuracy : float
-        Accuracy on the validation nodes.
-    classes : tuple of str
-        Names of the classes.
-    per_class : PerClass
-        Precision, recall, F1 and support.
-    confusion : IntArray
-        Confusion matrix, shape (C, C); rows are true classes.
-    raw, calibrated : Reliability
-        Reliability of the probabilities before and after calibration.
-    calibration : Calibration
-        Temperature and conformal scores, from the validation nodes.
-    coverage : list of tuple
-        For each level of the conformal sets: level, fraction of sets that contain the label, mean size.
-    by_heterophily, by_degree : Groups or None
-        Accuracy within groups. The first is None if no evaluated node has a labelled neighbour; both are None for a
-        large graph.
-    baselines : tuple of BaselineResult
-        Other models on the same split.
-    response : FilterResponse
-        Frequency response before and after training.
-    history : list of dict
-        Losses of each epoch; empty for a loaded model.
-    best_epoch : int
-        Epoch whose weights were kept; 0 for a loaded model.
-    seconds : float or None
-        Training time; None for a loaded model.
-    explanations : list of Explanation
-        Explanations of some nodes, misclassified ones first.
-    misclassified, misclassified_shown : int
-        Misclassified nodes of test and validation; those of them that are explained.
-    nodes : int
-        Nodes of the graph.
-    diagnosis : Diagnosis or None
-        Diagnosis of the graph; None for a large graph.
-    notes : list of str
-        What was not done, and why.
-    """
-
-    name: str
+    name: str  # of the graph
     model: str
     extractor: str
     patch_size: int
-    adjacency_features: bool
-    parameters: int
-    part: str
+    adjacency_features: bool  # rows of the adjacency matrix are among the features
+    parameters: int  # trainable ones
+    part: str  # the evaluated nodes: test, or validation if no test node has a label
     split_sizes: tuple[int, int, int]
-    metrics: dict[str, float | None]
+    metrics: dict[str, float | None]  # see `gpatcher.training.metrics.measure_all`; None where not defined
     val_accuracy: float
     classes: tuple[str, ...]
     per_class: PerClass
-    confusion: IntArray
+    confusion: IntArray  # shape (C, C); rows are true classes
     raw: Reliability
     calibrated: Reliability
     calibration: Calibration
-    coverage: list[tuple[float, float, float]]
-    by_heterophily: Groups | None
-    by_degree: Groups | None
+    coverage: list[tuple[float, float, float]]  # of conformal sets: level, fraction that holds the label, mean size
+    by_heterophily: Groups | None  # None if no evaluated node has a labelled neighbour, or the graph is large
+    by_degree: Groups | None  # None for a large graph
     baselines: tuple[BaselineResult, ...]
-    response: FilterResponse
-    history: list[dict[str, float]]
-    best_epoch: int
-    seconds: float | None
-    explanations: list[Explanation]
-    misclassified: int
-    misclassified_shown: int
-    nodes: int
-    diagnosis: Diagnosis | None
-    notes: list[str]
+    response: FilterResponse  # before and after training
+    history: list[dict[str, float]]  # losses of each epoch; empty for a loaded model
+    best_epoch: int  # whose weights were kept; 0 for a loaded model
+    seconds: float | None  # of training; None for a loaded model
+    explanations: list[Explanation]  # of some nodes, misclassified ones first
+    misclassified: int  # nodes of test and validation
+    misclassified_shown: int  # those of them that are explained
+    nodes: int  # of the graph
+    diagnosis: Diagnosis | None  # None for a large graph
+    notes: list[str]  # what was not done, and why
 
     @property
     def accuracy(self) -> float:
@@ -217,45 +138,19 @@ def evaluated_nodes(classifier: GPatcherClassifier, graph: Graph) -> tuple[str, 
     raise InputError("neither test nor validation has a labelled node; there is nothing to evaluate the model on")
 
 
-def _describe(classifier: GPatcherClassifier) -> dict[str, Any]:
-    """Return the names and sizes of a model that its page shows."""
-    extractors = classifier.extractors_
-    return {
-        "model": "Fast-GPatcher" if all(e.name == "ppr" for e in extractors) else "GPatcher",
-        "extractor": " + ".join(e.name for e in extractors),
-        "patch_size": sum(e.size for e in extractors),
-        "adjacency_features": classifier.features.adjacency_features,
-    }
-
-
 def evaluate(
     classifier: GPatcherClassifier, graph: Graph, baselines: Sequence[BaselineResult] = (), notes: Sequence[str] = ()
 ) -> Evaluation:
-    """Evaluate a trained model on the nodes that it was not trained on.
-
-    Parameters
-    ----------
-    classifier : GPatcherClassifier
-        The fitted model.
-    graph : Graph
-        The graph that it was fitted on.
-    baselines : sequence of BaselineResult
-        Results of other models on `evaluated_nodes`.
-    notes : sequence of str
-        What was not done, and why.
-
-    Returns
-    -------
-    Evaluation
-    """
+    """Evaluate a model on nodes that it was not trained on, beside the results of others on the same nodes."""
     part, nodes = evaluated_nodes(classifier, graph)
     y = graph.labels()[nodes]
     classes = tuple(str(name) for name in classifier.classes_)
     logits = classifier.decision_function(graph, nodes)
     predicted = logits.argmax(1)
     probability = classifier.calibration_.probability(logits)
-    description = _describe(classifier)
-    predictions = {description["model"]: predicted, **{result.name: result.predicted for result in baselines}}
+    extractors = classifier.extractors_
+    model = "Fast-GPatcher" if all(extractor.name == "ppr" for extractor in extractors) else "GPatcher"
+    predictions = {model: predicted, **{result.name: result.predicted for result in baselines}}
     by_heterophily = by_degree = diagnosis = None
     explanations: list[Explanation] = []
     misclassified = misclassified_shown = 0
@@ -273,14 +168,13 @@ def evaluate(
         if len(classes) > 1:
             chosen, misclassified, misclassified_shown = _sample(classifier, graph)
             explanations = classifier.explain_nodes(chosen, graph)
-    coverage = []
-    for level in _LEVELS:
-        sets = classifier.calibration_.sets(logits, level)
-        coverage.append((level, float(sets[np.arange(len(y)), y].mean()), float(sets.sum(1).mean())))
     training = getattr(classifier, "result_", None)
     return Evaluation(
         name=graph.name,
-        **description,
+        model=model,
+        extractor=" + ".join(extractor.name for extractor in extractors),
+        patch_size=sum(extractor.size for extractor in extractors),
+        adjacency_features=classifier.features.adjacency_features,
         parameters=sum(p.numel() for p in classifier.model_.parameters()),
         part=part,
         split_sizes=classifier.split_.sizes,
@@ -292,7 +186,7 @@ def evaluate(
         raw=reliability(classifier.predict_proba(graph, nodes, calibrated=False), y),
         calibrated=reliability(probability, y),
         calibration=classifier.calibration_,
-        coverage=coverage,
+        coverage=[(level, *coverage(classifier.calibration_.sets(logits, level), y)) for level in _LEVELS],
         by_heterophily=by_heterophily,
         by_degree=by_degree,
         baselines=tuple(baselines),

@@ -12,14 +12,7 @@ from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import plan_runs
 from gpatcher.io import make_folder
-from gpatcher.runs.evaluation import (
-    EVALUATION,
-    BaselineResult,
-    evaluate,
-    evaluated_nodes,
-    is_large,
-    write_evaluation,
-)
+from gpatcher.runs.evaluation import EVALUATION, BaselineResult, evaluate, evaluated_nodes, is_large, write_evaluation
 from gpatcher.runs.predict import write_predictions
 from gpatcher.runs.records import Record, append_record, read_records, settings_hash
 from gpatcher.runs.run import Cache, Job, baseline_settings, run_job
@@ -89,20 +82,8 @@ def fit_splits(
 ) -> list[Record]:
     """Train one model per split, append a record for each, keep the one that validated best.
 
-    Parameters
-    ----------
-    graph : Graph
-    model : str
-        ``gpatcher`` or ``fast``.
-    settings : dict
-        See `gpatcher.runs.settings`; what is not given has its default.
-    out : Path
-        Folder for records.jsonl, model.json, model.safetensors and evaluation.json.
-    options : FitOptions, optional
-    progress : FitProgress, optional
-    before_saving : callable, optional
-        Called before the first model is saved, to write what else belongs into the folder. Until then an earlier run
-        in it stays as it was.
+    What ``settings`` does not give has its default. ``before_saving`` is called before the first model is saved, to
+    write what else belongs into the folder; until then an earlier run in it stays as it was.
     """
     if model not in PATCHERS:
         raise InputError(f"fit_splits trains {' or '.join(PATCHERS)}, got {model!r}; run_job trains a baseline")
@@ -116,6 +97,9 @@ def fit_splits(
     best = -1.0
     kept: GPatcherClassifier | None = None
     cache = Cache()
+    how: dict[str, Any] = {
+        name: getattr(options, name) for name in ("device", "memory", "patch_table", "engine", "workers")
+    }
     for number, (split, seed) in enumerate(runs, 1):
         if (split, seed) in finished:
             records.append(finished[split, seed])
@@ -129,18 +113,9 @@ def fit_splits(
         def show(epoch: int, figures: dict[str, float], number: int = number) -> None:
             progress.epoch(number, len(runs), epoch, settings["train"]["epochs"], figures)
 
+        job = Job("fit", graph.name, model, settings, split, seed)
         run = run_job(
-            Job("fit", graph.name, model, settings, split, seed),
-            graph,
-            cache=cache,
-            device=options.device,
-            memory=options.memory,
-            patch_table=options.patch_table,
-            checkpoint=checkpoint,
-            engine=options.engine,
-            workers=options.workers,
-            progress=show,
-            extraction_progress=progress.extracted,
+            job, graph, cache=cache, checkpoint=checkpoint, progress=show, extraction_progress=progress.extracted, **how
         )
         # the model first: a run that is on record is not made again
         if run.record["val_accuracy"] > best and run.classifier is not None:
@@ -160,7 +135,7 @@ def fit_splits(
     if graph.node_ids is not None:
         progress.stage("predicting")
         write_predictions(kept, graph, out / PREDICTIONS)
-    evaluate_run(kept, graph, out, compare=options.compare, progress=progress)
+    _evaluate(kept, graph, out, options.compare, progress)
     return records
 
 
@@ -181,16 +156,8 @@ def _remove_checkpoints(checkpoint: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def evaluate_run(
-    classifier: GPatcherClassifier,
-    graph: Graph,
-    out: Path,
-    *,
-    compare: bool = True,
-    progress: FitProgress | None = None,
-) -> None:
+def _evaluate(classifier: GPatcherClassifier, graph: Graph, out: Path, compare: bool, progress: FitProgress) -> None:
     """Evaluate a trained model beside MLP and GCN, and write evaluation.json, from which its page is made."""
-    progress = progress or FitProgress()
     notes = []
     baselines: list[BaselineResult] = []
     if not compare:
@@ -214,13 +181,6 @@ def train_baselines(
         progress.stage(f"training {title} for comparison")
         job = Job("fit", graph.name, name, baseline_settings(classifier), 0, classifier.seed)
         run = run_job(job, graph, classifier.split_, cache=cache, device=classifier.device)
-        results.append(
-            BaselineResult(
-                title,
-                run.predict(nodes),
-                run.record["val_accuracy"],
-                run.record["test_accuracy"],
-                run.record["train_seconds"],
-            )
-        )
+        figures = (run.record[name] for name in ("val_accuracy", "test_accuracy", "train_seconds"))
+        results.append(BaselineResult(title, run.predict(nodes), *figures))
     return results

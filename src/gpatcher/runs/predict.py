@@ -15,6 +15,7 @@ from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.tables.write import write_pieces
+from gpatcher.trust.conformal import coverage
 
 _ROWS = 1 << 16  # predicted and written at a time
 
@@ -48,14 +49,8 @@ def prediction_columns(
 ) -> Columns:
     """Return id, predicted class, a probability per class, confidence and whether a node was trained on.
 
-    Parameters
-    ----------
-    classifier : GPatcherClassifier
-    graph : Graph or UnseenNodes
-    nodes : int array, optional
-        Nodes of a graph; all by default.
-    conformal : float, optional
-        Level of the conformal sets; adds the column ``set``, a JSON list of class names.
+    With the level of ``conformal`` sets there is also a column ``set``, a JSON list of class names. The nodes are all
+    by default; of `UnseenNodes` they always are.
     """
     if isinstance(graph, UnseenNodes):
         logits, positions = classifier.decision_function(graph), graph.nodes
@@ -83,6 +78,5 @@ def conformal_coverage(classifier: GPatcherClassifier, graph: Graph, level: floa
     labelled = classifier.split_.test[graph.labels()[classifier.split_.test] >= 0]
     if not labelled.size:
         return None
-    mask = classifier.predict_sets(graph, labelled, level=level)
-    held = mask[np.arange(labelled.size), graph.labels()[labelled]]
-    return float(held.mean()), float(mask.sum(1).mean()), labelled.size
+    sets = classifier.predict_sets(graph, labelled, level=level)
+    return *coverage(sets, graph.labels()[labelled]), labelled.size

@@ -80,23 +80,12 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Summary:
-    """The results of several runs.
-
-    Parameters
-    ----------
-    count : int
-        Number of runs.
-    mean : float
-    std : float or None
-        Standard deviation; None for a single run.
-    low, high : float or None
-        95 % interval (Student's t) of the mean; None for a single run.
-    """
+    """The results of several runs; a single run has no standard deviation and no interval."""
 
     count: int
     mean: float
     std: float | None
-    low: float | None
+    low: float | None  # 95 % interval (Student's t) of the mean
     high: float | None
 
     @property
@@ -116,14 +105,7 @@ class Summary:
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """Summarise results in [0, 1] of several runs, such as accuracies; the interval is cut at 0 and 1.
-
-    Examples
-    --------
-    >>> summary = summarise([0.8, 0.82, 0.84])
-    >>> str(summary), summary.interval
-    ('82.0 ± 2.0', '95 % interval 77.0 to 87.0')
-    """
+    """Summarise results in [0, 1] of several runs, such as accuracies; the interval is cut at 0 and 1."""
     array = np.asarray(values, dtype=float)
     if not array.size:
         raise InputError("there are no runs to summarise")

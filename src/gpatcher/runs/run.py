@@ -28,7 +28,6 @@ from gpatcher.estimator.settings import Settings, make_config
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split, stratified_split
 from gpatcher.model.inputs import FeatureConfig, FeatureTable, node_features
-from gpatcher.patches.base import Extractor
 from gpatcher.patches.base import Progress as ExtractionProgress
 from gpatcher.patches.spectral import LearnedFilter
 from gpatcher.runs.ablations import ShuffledExtractor, patch_graph
@@ -37,7 +36,7 @@ from gpatcher.runs.records import RECORD_VERSION, Record, settings_hash, version
 from gpatcher.runs.settings import PATCHERS
 from gpatcher.scale.executors import RayEngine
 from gpatcher.spectral.heterophily import heterophily
-from gpatcher.training.loop import FitResult, Progress, TrainConfig, fit, predict_logits
+from gpatcher.training.loop import FitResult, Progress, fit, predict_logits
 from gpatcher.training.metrics import measure_all
 from gpatcher.trust.calibration import reliability
 
@@ -67,7 +66,7 @@ class Job:
         ``shuffle_patches: true`` permutes the positions of a patch; ``induced``, settings of GPatcher, trains on the
         graph of its patches.
     task : str
-        What the job does: a name of `gpatcher.bench.tasks.TASKS`.
+        A name of `gpatcher.bench.tasks.TASKS`.
     """
 
     experiment: str
@@ -109,25 +108,13 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What a job gave: its record and the trained model.
-
-    Parameters
-    ----------
-    record : dict
-    model : nn.Module
-    x : FeatureTable
-        What the model reads.
-    result : FitResult
-        Figures of the training.
-    classifier : GPatcherClassifier, optional
-        The fitted classifier, where the model is a patch model.
-    """
+    """What a job gave: its record and the trained model."""
 
     record: Record
     model: nn.Module
-    x: FeatureTable
+    x: FeatureTable  # what the model reads
     result: FitResult
-    classifier: GPatcherClassifier | None = None
+    classifier: GPatcherClassifier | None = None  # None for a baseline
 
     def predict(self, nodes: IntArray) -> IntArray:
         """Return the class numbers of some nodes."""
@@ -187,10 +174,8 @@ def run_job(
         Shares features and patches between runs on one graph.
     read_test : bool
         False while settings are being chosen: the test nodes are taken out of the split before training.
-    device, memory
-        See `GPatcherClassifier`.
-    patch_table, checkpoint, engine, workers, progress
-        See `GPatcherClassifier.fit`.
+    device, memory, patch_table, checkpoint, engine, workers, progress
+        See `GPatcherClassifier` and its ``fit``.
     extraction_progress : callable, optional
         Called with steps done and steps in all while patches are made without eigenvectors.
 
@@ -230,22 +215,19 @@ def run_job(
             classifier.set_params(patches=shuffled)
             prepared = tuple(replace(one, extractors=shuffled) for one in prepared)
         classifier.fit(
-            graph,
-            split,
-            prepared=prepared,
-            progress=progress,
-            checkpoint=checkpoint,
-            engine=engine,
-            workers=workers,
+            graph, split, prepared=prepared, progress=progress, checkpoint=checkpoint, engine=engine, workers=workers
         )
         model, x, result = classifier.model_, classifier.features_, classifier.result_
         batch_size = classifier.batch_size_
     else:
-        training_graph = graph
-        if job.ablation.get("induced"):
-            training_graph = _induced_graph(job, graph, split, cache)
-        model, x, result, config = _train_baseline(job, training_graph, split, cache, device, progress)
+        training_graph = _induced_graph(job, graph, split, cache) if job.ablation.get("induced") else graph
+        config = make_config("train", job.settings.get("train", {}))
         batch_size = config.batch_size
+        x = cache.features(training_graph, make_config("features", job.settings.get("features", {})), device)
+        torch.manual_seed(job.seed)
+        own = job.settings.get("model", {})
+        model = make_baseline(job.model, training_graph, x.shape[1], split, **own).to(x.device)
+        result = fit(model, x, training_graph.labels(), split, config, seed=job.seed, progress=progress)
     metrics = {
         "validation": _metrics(model, x, graph, split.val, batch_size),
         "test": _metrics(model, x, graph, split.test, batch_size) if read_test else None,
@@ -290,17 +272,6 @@ def _own_split(job: Job, graph: Graph) -> Split:
     return graph.splits[job.split]
 
 
-def _train_baseline(
-    job: Job, graph: Graph, split: Split, cache: Cache, device: str, progress: Progress | None
-) -> tuple[nn.Module, FeatureTable, FitResult, TrainConfig]:
-    features = make_config("features", job.settings.get("features", {}))
-    config = make_config("train", job.settings.get("train", {}))
-    x = cache.features(graph, features, device)
-    torch.manual_seed(job.seed)
-    model = make_baseline(job.model, graph, x.shape[1], split, **job.settings.get("model", {})).to(x.device)
-    return model, x, fit(model, x, graph.labels(), split, config, seed=job.seed, progress=progress), config
-
-
 def _metrics(
     model: nn.Module, x: FeatureTable, graph: Graph, nodes: IntArray, batch_size: int | None
 ) -> dict[str, float | None] | None:
@@ -315,7 +286,7 @@ def _patch_fields(classifier: GPatcherClassifier | None, graph: Graph, cache: Ca
     """Return the fields of a record that tell of patches; null for a baseline."""
     if classifier is None:
         return {"extractors": None, "compared": None, "extract_seconds": 0.0, "calibration": None, "response": None}
-    extractors = [_unwrapped(extractor) for extractor in classifier.extractors_]
+    extractors = [e.extractor if isinstance(e, ShuffledExtractor) else e for e in classifier.extractors_]
     response = None
     if isinstance(extractors[0], LearnedFilter):
         response = [round(float(g), 4) for g in classifier.filter_response(_POINTS).response]
@@ -323,16 +294,12 @@ def _patch_fields(classifier: GPatcherClassifier | None, graph: Graph, cache: Ca
         "extractors": [extractor.name for extractor in extractors],
         "compared": classifier.compared_,
         "extract_seconds": round(sum(one.seconds for one in cache.prepared or ()), 3),
-        "calibration": calibration_figures(classifier, graph),
+        "calibration": _calibration(classifier, graph),
         "response": response,
     }
 
 
-def _unwrapped(extractor: Extractor) -> Extractor:
-    return extractor.extractor if isinstance(extractor, ShuffledExtractor) else extractor
-
-
-def calibration_figures(classifier: GPatcherClassifier, graph: Graph) -> dict[str, float | None]:
+def _calibration(classifier: GPatcherClassifier, graph: Graph) -> dict[str, float | None]:
     """Return the temperature and the expected calibration error before and after it, on validation and on test."""
     calibration = classifier.calibration_
     test = classifier.split_.test[graph.labels()[classifier.split_.test] >= 0]
@@ -362,16 +329,10 @@ def _induced_graph(job: Job, graph: Graph, split: Split, cache: Cache) -> Graph:
 
 
 def mean_response(values: FloatArray, response: list[float]) -> float:
-    """Return the mean of g over the eigenvalues, g scaled to a largest magnitude of 1 there.
+    """Return the mean of g over eigenvalues, g scaled to a largest magnitude of 1 there.
 
-    The scale of g is arbitrary, because the scores of a patch are scaled to mean size 1; its shape is not.
-
-    Parameters
-    ----------
-    values : float array, shape (n,)
-        The eigenvalues.
-    response : list of float
-        g at equally spaced points from -1 to 1.
+    The scale of g is arbitrary, because the scores of a patch are scaled to mean size 1; its shape is not. The response
+    is g at equally spaced points from -1 to 1.
     """
     g = np.interp(values, np.linspace(-1, 1, len(response)), response)
     return float(g.mean() / max(np.abs(g).max(), 1e-12))

@@ -12,7 +12,7 @@ import inspect
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -22,10 +22,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from gpatcher.baselines import baseline_titles
 from gpatcher.errors import InputError
 from gpatcher.estimator.settings import CONFIGS, Settings, make_config, to_parts, to_settings
-from gpatcher.model.gpatcher import ModelConfig
-from gpatcher.model.inputs import FeatureConfig
 from gpatcher.patches.extract import EXTRACTORS, extractor_parameters, make_extractor
-from gpatcher.training.loop import TrainConfig
 
 Shipped = dict[str, dict[str, dict[str, Any]]]  # data set → model → {"settings", "trials", "val", ...}
 
@@ -124,20 +121,22 @@ def resolve_settings(
 # where the defaults of a model differ from those of its parts
 _DEFAULTS: dict[str, Settings] = {
     "deep": {
-        "patches": {"size": 64},
-        "model": {"rounds": 4, "norm": "batch", "readout": ["ego", "mean"], "dropout": 0.2, "input_dropout": 0.0},
+        "patches": {"size": 512},  # all neighbours of nearly all nodes
+        "model": {
+            "rounds": 4,
+            "norm": "batch",
+            "aggregate": "sum",
+            "readout": ["ego", "mean"],
+            "dropout": 0.5,
+            "input_dropout": 0.2,
+        },
+        "train": {"monitor": "accuracy", "patience": 100, "lr": 0.01},
     }
 }
 
 
 def complete(settings: Mapping[str, Any], model: str) -> Settings:
-    """Return the settings of a patch model with all defaults filled in.
-
-    Examples
-    --------
-    >>> complete({"patches": {"size": 8}}, "fast")["patches"]
-    {'name': 'ppr', 'size': 8, 'c': 0.5, 'eps': 1e-05, 'self_loops': False, 'direction': 'both'}
-    """
+    """Return the settings of a patch model with all defaults filled in."""
     own = _DEFAULTS.get(model, {})
     settings = {**settings, **{section: {**own[section], **settings.get(section, {})} for section in own}}
     patches = settings.get("patches", {})
@@ -148,14 +147,9 @@ def complete(settings: Mapping[str, Any], model: str) -> Settings:
 
 
 def apply_changes(settings: Settings, changes: Mapping[str, Any]) -> Settings:
-    """Return the settings with values replaced by dotted names.
+    """Return the settings with values replaced by dotted names, such as ``{"train.lr": 0.01}``.
 
     Another ``patches.name`` keeps the parameters that both extractors have; ``patches`` replaces all sources.
-
-    Examples
-    --------
-    >>> apply_changes({"train": {"lr": 0.1}}, {"train.lr": 0.01})
-    {'train': {'lr': 0.01}}
     """
     settings = copy.deepcopy(settings)
     for name, value in sorted(changes.items(), key=lambda change: change[0] not in ("patches", "patches.name")):
@@ -214,13 +208,7 @@ def _changed_source(source: Any, key: str, value: Any) -> dict[str, Any]:
 
 
 def parse_change(text: str) -> tuple[str, Any]:
-    """Return name and value of a change such as ``train.lr=0.01``; the value is JSON, else text.
-
-    Examples
-    --------
-    >>> parse_change("train.lr=0.01"), parse_change("features.normalise=l1")
-    (('train.lr', 0.01), ('features.normalise', 'l1'))
-    """
+    """Return name and value of a change such as ``train.lr=0.01``; the value is JSON, else text."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise InputError(f"--set takes NAME=VALUE, such as train.lr=0.01, got {text!r}")
@@ -254,31 +242,20 @@ def _as_type(config: type[Any], name: str, value: Any) -> Any:
     raise InputError(f"{name} must be {' or '.join(_KINDS[kind] for kind in kinds if kind in _KINDS)}, got {value!r}")
 
 
-# ------------------------------------------------------------------------------------------------ descriptions
+def describe_settings(extractor: str) -> dict[str, str]:
+    """Return the description of each setting of a patch model, from the docstrings of the configurations."""
+    texts = {"patches.name": f"Extractor: {', '.join(EXTRACTORS)}."}
+    for section, config in {"patches": EXTRACTORS[extractor], **CONFIGS}.items():
+        docs = _parameter_docs(config)
+        texts |= {f"{section}.{field.name}": docs.get(field.name, "") for field in fields(config)}
+    return texts
 
 
-def describe_settings(extractor: str) -> list[tuple[str, str, str]]:
-    """Return name, default and description of each setting of a patch model, for people."""
-    rows = [("patches.name", extractor, f"Extractor: {', '.join(EXTRACTORS)}.")]
-    sections: dict[str, type[Any]] = {"patches": EXTRACTORS[extractor]}
-    sections |= {"features": FeatureConfig, "model": ModelConfig, "train": TrainConfig}
-    for section, config in sections.items():
-        descriptions = parameter_docs(config)
-        for field in fields(config):
-            default = "" if field.default is MISSING else _shown(field.default)
-            rows.append((f"{section}.{field.name}", default, descriptions.get(field.name, "")))
-    return rows
-
-
-def _shown(value: Any) -> str:
-    return ",".join(value) if isinstance(value, tuple) else json.dumps(value)
-
-
-def parameter_docs(described: type[Any]) -> dict[str, str]:
+def _parameter_docs(described: type[Any]) -> dict[str, str]:
     """Return the description of each parameter from the numpydoc docstrings of a class and its bases."""
     docs: dict[str, str] = {}
     for base in reversed(described.__mro__):
         _, _, section = inspect.cleandoc(base.__doc__ or "").partition("Parameters\n----------\n")
-        for entry in re.findall(r"^(\w[\w, ]*)(?: : .*)?\n((?:    .*\n?)+)", section, re.MULTILINE):
-            docs |= {name.strip(): " ".join(entry[1].split()) for name in entry[0].split(",")}
+        for names, text in re.findall(r"^(\w[\w, ]*)(?: : .*)?\n((?:    .*\n?)+)", section, re.MULTILINE):
+            docs |= {name.strip(): " ".join(text.split()) for name in names.split(",")}
     return docs

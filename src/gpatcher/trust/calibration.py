@@ -26,51 +26,23 @@ _MAX_SCORES = 10_000  # enough for a quantile with an error of half a percent
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """Confidence against accuracy, in bins of equal width.
+    """Confidence against accuracy in bins of equal width."""
 
-    Parameters
-    ----------
-    edges : ndarray of shape (bins + 1,)
-        Edges of the bins.
-    count : ndarray of shape (bins,)
-        Number of nodes in each bin.
-    confidence, accuracy : ndarray of shape (bins,)
-        Mean confidence and accuracy in each bin, NaN where it is empty.
-    """
-
-    edges: FloatArray
-    count: IntArray
-    confidence: FloatArray
+    edges: FloatArray  # shape (bins + 1,), all else (bins,)
+    count: IntArray  # nodes in each bin
+    confidence: FloatArray  # mean, NaN where a bin is empty
     accuracy: FloatArray
 
     @property
     def error(self) -> float:
-        r"""Expected calibration error.
-
-        .. math:: \sum_b \frac{n_b}{n} \left| \text{accuracy}_b - \text{confidence}_b \right|
-        """
+        """Expected calibration error Σ_b n_b / n · |accuracy_b - confidence_b|."""
         filled = self.count > 0
         gaps = np.abs(self.accuracy[filled] - self.confidence[filled])
         return float((gaps * self.count[filled]).sum() / self.count.sum())
 
 
 def reliability(probability: npt.ArrayLike, y: npt.ArrayLike, bins: int = 15) -> Reliability:
-    """Compare the probability of the predicted class with the accuracy, bin by bin.
-
-    Parameters
-    ----------
-    probability : array_like of shape (nodes, C)
-        Predicted probabilities.
-    y : array_like of shape (nodes,)
-        True classes.
-    bins : int
-        Number of bins.
-
-    Examples
-    --------
-    >>> round(reliability([[0.9, 0.1], [0.6, 0.4]], [0, 1], bins=10).error, 3)
-    0.35
-    """
+    """Compare the probability of the predicted class, of shape (nodes, C), with the accuracy, bin by bin."""
     probability, y = np.asarray(probability, dtype=float), np.asarray(y)
     if not y.size:
         raise InputError("no labelled node to measure the calibration on")
@@ -87,18 +59,9 @@ def reliability(probability: npt.ArrayLike, y: npt.ArrayLike, bins: int = 15) ->
 
 
 def fit_temperature(logits: npt.ArrayLike, y: npt.ArrayLike) -> float:
-    r"""Return the temperature T that maximises the likelihood of the labels (Guo et al., 2017).
-
-    .. math:: \min_T \; -\frac{1}{n} \sum_i \log \mathrm{softmax}(z_i / T)_{y_i}
+    """Return the temperature T that maximises the likelihood of the labels, softmax(z / T) (Guo et al., 2017).
 
     Where every prediction is correct the likelihood has no maximum, it grows as T approaches 0: the result is 1.
-
-    Parameters
-    ----------
-    logits : array_like of shape (nodes, C)
-        Logits z.
-    y : array_like of shape (nodes,)
-        True classes.
     """
     logits, y = np.asarray(logits, dtype=float), np.asarray(y)
     if (logits.argmax(1) == y).all():
@@ -116,15 +79,6 @@ def choose_temperature(logits: npt.ArrayLike, y: npt.ArrayLike, seed: int = 0) -
 
     A temperature fitted on a few dozen nodes may be worse than none, hence the five folds. From a thousand nodes on
     the fit is taken without them.
-
-    Parameters
-    ----------
-    logits : array_like of shape (nodes, C)
-        Logits of the validation nodes.
-    y : array_like of shape (nodes,)
-        True classes.
-    seed : int
-        Seed of the folds.
     """
     logits, y = np.asarray(logits, dtype=float), np.asarray(y)
     if len(y) < _ENOUGH_NODES:
@@ -149,27 +103,14 @@ class Calibration:
 
     The temperature of the probabilities comes from all of them. Conformal sets need nodes that the temperature was
     not fitted on: one half of the validation nodes gives them a temperature of their own, the other half the scores.
-
-    Parameters
-    ----------
-    temperature : float
-        Temperature of the probabilities, see `choose_temperature`.
-    nodes : int
-        Number of validation nodes.
-    error_before, error_after : float
-        Expected calibration error on these nodes with T = 1 and with the temperature.
-    set_temperature : float
-        Temperature of the conformal sets.
-    scores : ndarray
-        1 - p(true class) of the second half in ascending order, at most 10,000.
     """
 
-    temperature: float
-    nodes: int
-    error_before: float
-    error_after: float
-    set_temperature: float
-    scores: FloatArray
+    temperature: float  # of the probabilities, see `choose_temperature`
+    nodes: int  # validation nodes
+    error_before: float  # expected calibration error on these nodes with T = 1
+    error_after: float  # and with the temperature
+    set_temperature: float  # of the conformal sets
+    scores: FloatArray  # 1 - p(true class) of the second half in ascending order, at most 10,000
 
     def probability(self, logits: npt.ArrayLike) -> FloatArray:
         """Return the calibrated probabilities, shape (nodes, C)."""
@@ -182,22 +123,11 @@ class Calibration:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields but the scores, for JSON."""
-        names = ("temperature", "nodes", "error_before", "error_after", "set_temperature")
-        return {name: getattr(self, name) for name in names}
+        return {name: value for name, value in vars(self).items() if name != "scores"}
 
 
 def calibrate(logits: npt.ArrayLike, y: npt.ArrayLike, seed: int = 0) -> Calibration:
-    """Fit the temperature and the conformal scores on the validation nodes.
-
-    Parameters
-    ----------
-    logits : array_like of shape (nodes, C)
-        Logits of the validation nodes.
-    y : array_like of shape (nodes,)
-        True classes.
-    seed : int
-        Seed of the halves and of the folds.
-    """
+    """Fit temperature and conformal scores on validation nodes; the seed is that of the halves and of the folds."""
     logits, y = np.asarray(logits, dtype=float), np.asarray(y)
     temperature = choose_temperature(logits, y, seed)
     before, after = (reliability(softmax(logits / t, axis=1), y).error for t in (1.0, temperature))

@@ -31,40 +31,17 @@ _BASELINE_NODES = 10_000  # training nodes whose mean is the baseline
 
 @dataclass(frozen=True)
 class Member:
-    """One member of a patch.
+    """One member of a patch; a node that several sources select is a member of each."""
 
-    Parameters
-    ----------
-    source : int
-        Patch source that selected it, counted from 0. A node that several sources select is a member of each, with its
-        own position, score and contribution there.
-    position : int
-        Position in the patch; 0 for the node itself, -1 for a node that only further rounds reach.
-    node : int
-        Number in the graph.
-    id : Any
-        The user's id.
-    score : float
-        Relevance to the node, by the filter of the source.
-    hops : int or None
-        Length of the shortest path from the node; None where they are not connected.
-    label : str or None
-        None where the node has no label.
-    part : str
-        train, validation, test or empty; the model was shown the labels of train alone.
-    contribution : float
-        To the difference of the logits.
-    """
-
-    source: int
-    position: int
-    node: int
-    id: Any
-    score: float
-    hops: int | None
-    label: str | None
-    part: str
-    contribution: float
+    source: int  # that selected it, counted from 0
+    position: int  # in the patch of that source; 0 for the node itself, -1 for one that only further rounds reach
+    node: int  # number in the graph
+    id: Any  # the user's id
+    score: float  # relevance to the node, by the filter of the source
+    hops: int | None  # length of the shortest path from the node; None where they are not connected
+    label: str | None  # None where the node has no label
+    part: str  # train, validation, test or empty; the model was shown the labels of train alone
+    contribution: float  # to the difference of the logits
 
 
 @dataclass(frozen=True)
@@ -73,22 +50,8 @@ class Explanation:
 
     ``margin = start + Σ contribution + remainder``: the logit of the predicted class minus that of the runner-up is
     that of a patch of average nodes, plus what each member contributes by not being average. The sum runs over the
-    patches of all sources; the remainder is the error of the integration.
-
-    Parameters
-    ----------
-    node, id, label, part
-        As of a `Member`.
-    predicted, runner_up : str
-        The two classes with the largest logits.
-    probability : float
-        Calibrated probability of the predicted class.
-    margin, start, remainder : float
-        See above.
-    members : tuple of Member
-        In the order of the patch, source after source.
-    edges : tuple of (int, int)
-        Members of the same source, as indices into ``members``, that are joined by an edge in either direction.
+    patches of all sources; the remainder is the error of the integration. The members are in the order of the patch,
+    source after source; an edge joins two members of one source in either direction, as indices into ``members``.
     """
 
     node: int
@@ -97,7 +60,7 @@ class Explanation:
     part: str
     predicted: str
     runner_up: str
-    probability: float
+    probability: float  # of the predicted class, calibrated
     margin: float
     start: float
     remainder: float
@@ -204,14 +167,7 @@ def label_text(node: Member | Explanation) -> str:
 
 
 def find_node(graph: Graph, name: str) -> int:
-    """Return the number of the node with this id; the ids of a graph without any are 0 to n - 1.
-
-    Parameters
-    ----------
-    graph : Graph
-    name : str
-        The id as text.
-    """
+    """Return the number of the node with this id, as text; the ids of a graph without any are 0 to n - 1."""
     if graph.node_ids is None:
         if not name.isdecimal() or int(name) >= graph.n:
             raise InputError(f"there is no node {name!r}: {graph.name} has the nodes 0 to {graph.n - 1}")
@@ -225,56 +181,27 @@ def find_node(graph: Graph, name: str) -> int:
     return int(matches[0])
 
 
-# ------------------------------------------------------------------------------------------------ attribution
-
-
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """Contributions of the members of a batch of patches.
+    """Contributions of the members of b patches, the p positions of several sources side by side."""
 
-    Parameters
-    ----------
-    index : int array, shape (b, p)
-        Members, the positions of several sources side by side; -1 where a position is empty.
-    score : float array, shape (b, p)
-    logits : float array, shape (b, C)
-    best, second : int array, shape (b,)
-        Classes with the largest logits.
-    start : float array, shape (b,)
-        Logit difference of the baseline.
-    contribution : float array, shape (b, p)
-        0 at empty positions.
-    source, position : int array, shape (b, p)
-        Where the member is in the patches of the node; position -1 for a node that only further rounds reach.
-    """
-
-    index: IntArray
-    score: FloatArray
-    logits: FloatArray
-    best: IntArray
+    index: IntArray  # members, shape (b, p); -1 where a position is empty
+    score: FloatArray  # shape (b, p)
+    logits: FloatArray  # shape (b, C)
+    best: IntArray  # classes with the largest logits, shape (b,)
     second: IntArray
-    start: FloatArray
-    contribution: FloatArray
-    source: IntArray
-    position: IntArray
-
-    @property
-    def margin(self) -> FloatArray:
-        """Difference of the two largest logits, shape (b,)."""
-        rows = np.arange(len(self.logits))
-        return np.asarray(self.logits[rows, self.best] - self.logits[rows, self.second])
-
-    @property
-    def remainder(self) -> FloatArray:
-        """Margin that start and contributions do not account for, shape (b,)."""
-        return np.asarray(self.margin - self.start - self.contribution.sum(1))
+    margin: FloatArray  # difference of these two logits, shape (b,)
+    start: FloatArray  # that of the baseline, shape (b,)
+    contribution: FloatArray  # shape (b, p), 0 at empty positions
+    source: IntArray  # where the member is in the patches of the node, shape (b, p)
+    position: IntArray  # -1 for a node that only further rounds reach
 
 
 def attribute(model: GPatcher, x: FeatureTable, nodes: IntArray, baseline: Tensor) -> Attribution:
     r"""Distribute the difference of the two largest logits over the nodes that reach the prediction.
 
-    Integrated gradients (Sundararajan et al., 2017) over the encoded members h from a baseline h' where every member
-    is the average node:
+    Integrated gradients (Sundararajan et al., 2017) over the encoded members h from a baseline h', shape (h,), where
+    every member is the average node:
 
     .. math:: a_j = (h_j - h') \cdot \int_0^1 \frac{\partial f}{\partial h_j} \big(h' + t (h - h')\big)\, dt
 
@@ -308,7 +235,7 @@ def attribute(model: GPatcher, x: FeatureTable, nodes: IntArray, baseline: Tenso
             return _logits(model, h, *(value[rows] for value in inputs), labels)
 
         parts.append((index[part], score[part], *_integrate(logits, h, labels, baseline)))
-    columns = [np.concatenate([np.asarray(p[i].detach().cpu()) for p in parts]) for i in range(7)]
+    columns = [np.concatenate([np.asarray(p[i].detach().cpu()) for p in parts]) for i in range(8)]
     source = np.repeat(np.arange(len(sizes)), sizes)
     position = np.concatenate([np.arange(size) for size in sizes])
     return Attribution(*columns, *(np.broadcast_to(value, index.shape) for value in (source, position)))
@@ -349,9 +276,9 @@ def _attribute_fields(model: GPatcher, x: FeatureTable, nodes: IntArray, baselin
     index = padded([row[0] for row in rows], -1, np.int64)
     score = padded([row[1][2] for row in rows], 0, np.float32)
     source, position = (padded([row[1][i] for row in rows], -1, np.int64) for i in (0, 1))
-    logits_, best, second, start = (np.concatenate([row[i] for row in rows]) for i in range(2, 6))
-    contribution = padded([row[6] for row in rows], 0, np.float32)
-    return Attribution(index, score, logits_, best, second, start, contribution, source, position)
+    logits_, best, second, margin, start = (np.concatenate([row[i] for row in rows]) for i in range(2, 7))
+    contribution = padded([row[7] for row in rows], 0, np.float32)
+    return Attribution(index, score, logits_, best, second, margin, start, contribution, source, position)
 
 
 def _integrate(
@@ -372,7 +299,8 @@ def _integrate(
     def difference(z: Tensor, a: Tensor, b: Tensor) -> Tensor:
         return (z.gather(1, a[:, None]) - z.gather(1, b[:, None])).squeeze(1)
 
-    target = difference(ends, best, second) - difference(start, best, second)
+    margin, least = (difference(z, best, second) for z in (ends, start))
+    target = margin - least
     contribution = torch.zeros(h.shape[:2], device=h.device)
     pending = every
     for panels in _PANELS:
@@ -398,7 +326,7 @@ def _integrate(
         pending = (remainder > TOLERANCE * target.abs().clamp_min(1.0)).nonzero().squeeze(1)
         if not len(pending):
             break
-    return ends, best, second, difference(start, best, second), contribution
+    return ends, best, second, margin, least, contribution
 
 
 def _quadrature(panels: int) -> tuple[FloatArray, FloatArray]:
@@ -419,9 +347,6 @@ def _logits(model: GPatcher, h: Tensor, score: Tensor, mask: Tensor, labels: Ten
     return model.classify(h.flatten(0, 1), views, None if labels is None else labels.flatten(0, 1))
 
 
-# ------------------------------------------------------------------------------------------------ explanations
-
-
 def explain_nodes(
     model: GPatcher,
     x: FeatureTable,
@@ -431,29 +356,14 @@ def explain_nodes(
     nodes: IntArray,
     temperature: float = 1.0,
 ) -> list[Explanation]:
-    """Explain the predictions of some nodes, one `Explanation` each.
-
-    Parameters
-    ----------
-    model : GPatcher
-        The trained model.
-    x : FeatureTable
-        Features of all nodes.
-    graph : Graph
-    split : Split
-        The split of training; the mean of its training nodes is the baseline.
-    classes : sequence of str
-        Names of the classes.
-    nodes : int array
-    temperature : float
-        Of the probabilities.
-    """
+    """Explain the predictions of some nodes; the baseline is the mean of the split's training nodes."""
     if not len(nodes):
         return []
     with torch.no_grad():
         train = torch.as_tensor(split.train[:_BASELINE_NODES].copy()).to(x.device)
         baseline = model.eval().encode(x.take(train)).mean(0)
     attribution = attribute(model, x, nodes, baseline)
+    remainder = attribution.margin - attribution.start - attribution.contribution.sum(1)
     probability = torch.from_numpy(attribution.logits / np.float32(temperature)).softmax(1).amax(1).numpy()
     undirected = graph.undirected()
     parts = np.full(graph.n, "", dtype="<U10")
@@ -492,7 +402,7 @@ def explain_nodes(
                 probability=float(probability[row]),
                 margin=float(attribution.margin[row]),
                 start=float(attribution.start[row]),
-                remainder=float(attribution.remainder[row]),
+                remainder=float(remainder[row]),
                 members=members,
                 edges=_edges_among(undirected, ids, attribution.source[row, columns]),
             )
@@ -501,15 +411,9 @@ def explain_nodes(
 
 
 def hops(undirected: Graph, source: int, targets: IntArray) -> IntArray:
-    """Return the length of the shortest path to each target, -1 where there is none, by breadth-first search.
+    """Return the length of the shortest path to each target, -1 where there is none.
 
-    Parameters
-    ----------
-    undirected : Graph
-        An undirected graph.
-    source : int
-    targets : int array
-        The search ends once all of them are reached.
+    By breadth-first search in an undirected graph, which ends once all targets are reached.
     """
     distance = np.full(undirected.n, -1, np.int64)
     distance[source] = 0
