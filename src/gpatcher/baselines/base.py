@@ -185,14 +185,18 @@ def plain_adjacency(graph: Graph, directed: bool) -> Any:
     return matrix
 
 
-def normalise(matrix: Any, *, mean: bool = False) -> Any:
-    """Return D_r^-1/2 A D_c^-1/2 with the sums of rows and columns, or D_r^-1 A (``mean``); 0 where a sum is 0."""
+def normalise(matrix: Any, *, mean: bool = False, by_rows: bool = False) -> Any:
+    """Return D_r^-1/2 A D_c^-1/2 with the sums of rows and columns, or D_r^-1 A (``mean``); 0 where a sum is 0.
+
+    With ``by_rows``, D_c has the sums of rows too, and 1 where a sum is 0.
+    """
     rows, columns = (
         np.divide(1.0, np.sqrt(sums), out=np.zeros_like(sums), where=sums > 0)
         for sums in (np.asarray(matrix.sum(axis=axis)) for axis in (1, 0))
     )
     if mean:
         return sp.csr_array(sp.diags_array(rows**2) @ matrix)
+    columns = np.where(rows > 0, rows, 1) if by_rows else columns
     return sp.csr_array(sp.diags_array(rows) @ matrix @ sp.diags_array(columns))
 
 

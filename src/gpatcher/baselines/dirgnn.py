@@ -101,7 +101,7 @@ class DirGNN(Baseline):
 
     def _layer(self, products: Tensor, bias: Tensor) -> Tensor:
         """Return the output of a layer for [h W_→ | h W_← | h W_0], as far as it has these."""
-        terms = products.split(len(bias), 1)
+        terms = products.chunk(products.shape[1] // len(bias), 1)
         h = sum((p(term) if p else term for p, term in itertools.zip_longest(self.directions, terms)), bias)
         h = self.drop(F.relu(h))
         return F.normalize(h, dim=1) if self.unit_rows else h

@@ -35,7 +35,8 @@ class FSGNN(Baseline):
     layers : int
         Number of hops K.
     directed : bool
-        Whether edges count in their direction alone, as filed, or in both. A node then reads those it points to.
+        Whether edges count in their direction alone, as filed, or in both. A node then reads those it points to, and D
+        has the numbers of edges out of nodes, at least 1.
     """
 
     SEARCH: ClassVar[dict[str, list[Any]]] = {
@@ -58,7 +59,8 @@ class FSGNN(Baseline):
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
         self.layers = layers
         edges = plain_adjacency(graph, directed)
-        self._matrices = [normalise(sp.csr_array(edges + sp.eye_array(graph.n, dtype=edges.dtype))), normalise(edges)]
+        loops = sp.eye_array(graph.n, dtype=edges.dtype)
+        self._matrices = [normalise(sp.csr_array(a), by_rows=True) for a in (edges + loops, edges)]
         self._hops: tuple[FeatureTable, list[FeatureTable]] | None = None  # of the last table of features
         count = 1 + 2 * layers
         self.products = nn.ModuleList(FeatureProduct(features, hidden) for _ in range(count))
