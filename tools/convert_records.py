@@ -1,5 +1,7 @@
 """Convert records and logs of version 1 to version 2, in place: flat configurations become nested settings.
 
+Records of version 2 get the settings that were added since, at their defaults.
+
     python tools/convert_records.py results
 
 Figures are kept as they are. Fields that a record of a training run lacks are null.
@@ -81,6 +83,27 @@ def job_record(old: dict[str, Any]) -> dict[str, Any]:
     return with_all_fields(job.header() | {name: value for name, value in old.items() if name not in gone})
 
 
+def completed(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record of version 2 with the settings that were added since, at their defaults, and its id by them."""
+    if record["model"] not in PATCHERS or "patches" not in record["settings"]:
+        return record
+    ablation = dict(record["ablation"])
+    if isinstance(ablation.get("induced"), dict):
+        ablation["induced"] = complete(ablation["induced"], "gpatcher")
+    names = ("split", "seed", "row", "trials")
+    task = record["experiment"] if record["experiment"] in ("response", "statistics", "runtime") else "train"
+    job = Job(
+        record["experiment"],
+        record["dataset"],
+        record["model"],
+        complete(record["settings"], record["model"]),
+        *(record[name] for name in names),
+        ablation,
+        task,
+    )
+    return record | job.header()
+
+
 def with_all_fields(record: dict[str, Any]) -> dict[str, Any]:
     """Return a record of a training run with null for the fields that it lacks; any other record as it is."""
     missing = {name: None for name in NEW_FIELDS if name not in record} if "val" in record else {}
@@ -120,7 +143,7 @@ def convert(path: Path) -> int:
             new.append(json.dumps(old if old.get("version") == RECORD_VERSION else trial_record(old, latest)))
         elif "job" in old:
             current = old.get("version") == RECORD_VERSION
-            new.append(json.dumps(with_all_fields(old) if current else job_record(old)))
+            new.append(json.dumps(completed(with_all_fields(old)) if current else job_record(old)))
         else:
             raise InputError(f"{path} holds records of 'gpatcher fit'; run it again with another --out")
     write_text(path, "".join(f"{line}\n" for line in new))

@@ -23,7 +23,7 @@ from gpatcher.bench.tuning import (
 from gpatcher.errors import InputError
 from gpatcher.runs.records import RECORD_VERSION, read_records
 from gpatcher.runs.run import Cache, run_job
-from gpatcher.runs.settings import MODELS, PATCHERS, read_settings, resolve_settings
+from gpatcher.runs.settings import MODELS, PATCHERS, parse_sources, read_settings, resolve_settings
 from gpatcher.scale.executors import ProcessEngine
 
 pytest.importorskip("optuna")
@@ -118,7 +118,12 @@ def test_every_value_of_a_space_is_a_setting(model, space):
         for value in values:
             settings = trial_settings(model, {name: value})
             section, _, key = name.partition(".")
-            assert settings[section][key] == (value.split(",") if name == "model.readout" else value)
+            if name == "patches":
+                assert settings["patches"] == parse_sources(value)
+            elif name in ("model.readout", "features.structure"):
+                assert ",".join(settings[section][key]) == value
+            else:
+                assert settings[section][key] == value
     for start in starting_points(space, model):
         trial_settings(model, start)
 

@@ -51,8 +51,15 @@ def merged(settings, **sections):
 
 
 def test_without_anything_they_are_the_defaults():
-    for model in PATCHERS:
+    for model in ("gpatcher", "fast"):
         assert resolve_settings(model, "mine", shipped={}) == (DEFAULT[model], None)
+    deep, trials = resolve_settings("deep", "mine", shipped={})
+    assert trials is None
+    own = {"patches": {"size": 512}, "model": {"rounds": 4, "norm": "batch", "aggregate": "sum"}}
+    for section, values in own.items():
+        assert deep[section] == {**deep[section], **values}
+    changed = resolve_settings("deep", "mine", shipped={}, changes={"model.rounds": 2})[0]
+    assert changed == merged(deep, model={"rounds": 2})
     assert resolve_settings("gcn", "mine", shipped={}) == (PROTOCOL, None)
     assert resolve_settings("gcn", "mine", shipped={})[0] is not PROTOCOL
 
@@ -118,7 +125,14 @@ def test_the_paper_preset_is_its_plain_reading():
         train={**{name: paper[name] for name in ("lr", "weight_decay", "epochs", "patience")}, "monitor": "loss"},
     )
     fast, _ = resolve_settings("fast", "texas", "paper")
-    assert fast["patches"] == {"name": "ppr", "size": 32, "c": 0.5, "eps": 1e-5, "self_loops": False}
+    assert fast["patches"] == {
+        "name": "ppr",
+        "size": 32,
+        "c": 0.5,
+        "eps": 1e-5,
+        "self_loops": False,
+        "direction": "both",
+    }
     assert {k: v for k, v in fast.items() if k != "patches"} == {k: v for k, v in settings.items() if k != "patches"}
 
 
@@ -246,10 +260,30 @@ def test_numbers_take_the_type_of_their_setting():
     assert [type(value) for value in (hidden, size, lr)] == [int, int, float]
 
 
+def test_several_sources_are_written_as_text():
+    text = "hop:direction=out,size=8 + hop:direction=in + ppr:c=0.9"
+    settings = resolve_settings("fast", preset="default", changes={"patches": text})[0]
+    names = [(source["name"], source["size"], source["direction"]) for source in settings["patches"]]
+    assert names == [("hop", 8, "out"), ("hop", 16, "in"), ("ppr", 16, "both")]
+    assert settings["patches"][2]["c"] == 0.9
+    assert GPatcherClassifier.from_settings(settings).settings() == settings
+    one = resolve_settings("fast", preset="default", changes={"patches": "hop:hop=2", "patches.size": 4})[0]
+    assert one["patches"] == {"name": "hop", "size": 4, "hop": 2, "direction": "both", "self_loops": False}
+    for bad, message in (
+        (3, "patches must be text such as 'hop:direction=out"),
+        ("nonsense", "unknown extractor 'nonsense'|'nonsense'"),
+        ("hop:c=0.5", "unknown setting patches.c: hop has"),
+        ("hop:direction=up", "direction must be one of both, out, in"),
+        ("hop:size", "--set takes NAME=VALUE"),
+    ):
+        with pytest.raises(InputError, match=message):
+            resolve_settings("fast", preset="default", changes={"patches": bad})
+
+
 def test_another_extractor_keeps_the_parameters_that_both_have():
     settings = apply_changes(complete({}, "gpatcher"), {"patches.size": 5, "patches.c": 0.3, "patches.K": 4})
     ppr = apply_changes(settings, {"patches.name": "ppr"})["patches"]
-    assert ppr == {"name": "ppr", "size": 5, "c": 0.3, "eps": 1e-5, "self_loops": False}
+    assert ppr == {"name": "ppr", "size": 5, "c": 0.3, "eps": 1e-5, "self_loops": False, "direction": "both"}
     polynomial = apply_changes(settings, {"patches.name": "polynomial"})["patches"]
     assert (polynomial["size"], polynomial["c"], polynomial["K"]) == (5, 0.3, 4)
     # in whatever order they are given, the name comes first
