@@ -98,6 +98,15 @@ def test_directed_patches_do_not_depend_on_threads(graph):
     np.testing.assert_array_equal(one.score, two.score)
 
 
+def test_a_hop_has_no_positions_that_stay_empty(graph):
+    for direction in ("both", *DIRECTIONS):
+        [resolved] = Hop(size=512, direction=direction).resolve(graph)
+        patches = extract_patches(graph, Hop(size=512, direction=direction))
+        assert resolved.size == (patches.index >= 0).sum(1).max()
+        assert Hop(size=2, direction=direction).resolve(graph) == (Hop(size=2, direction=direction),)
+    assert Hop(size=512, hop=2).resolve(graph)[0].size == graph.n
+
+
 def test_bad_parameters_are_named():
     with pytest.raises(InputError, match="direction must be one of both, out, in, got 'up'"):
         PPR(direction="up")

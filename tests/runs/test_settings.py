@@ -23,7 +23,9 @@ from gpatcher.runs.settings import (
     apply_changes,
     complete,
     describe_settings,
+    format_sources,
     parse_change,
+    parse_sources,
     read_settings,
     resolve_settings,
     shipped_settings,
@@ -267,6 +269,7 @@ def test_several_sources_are_written_as_text():
     assert names == [("hop", 8, "out"), ("hop", 16, "in"), ("ppr", 16, "both")]
     assert settings["patches"][2]["c"] == 0.9
     assert GPatcherClassifier.from_settings(settings).settings() == settings
+    assert parse_sources(format_sources(settings["patches"])) == settings["patches"]
     one = resolve_settings("fast", preset="default", changes={"patches": "hop:hop=2", "patches.size": 4})[0]
     assert one["patches"] == {"name": "hop", "size": 4, "hop": 2, "direction": "both", "self_loops": False}
     for bad, message in (

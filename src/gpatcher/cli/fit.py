@@ -156,11 +156,12 @@ def _settings(
     if extractor is not None:
         parsed["patches.name"] = extractor
     if patches is not None:
+        from gpatcher.patches.extract import extractor_parameters
         from gpatcher.patches.store import PatchTable
 
         table = PatchTable.open(patches).extractor
         made = {"patches.name": table.name}
-        made |= {f"patches.{name}": getattr(table, name) for name in ("size", "c", "eps", "self_loops")}
+        made |= {f"patches.{name}": value for name, value in extractor_parameters(table).items()}
         for name, value in made.items():
             asked = parsed.get(name, PATCHERS[model] if name == "patches.name" else value)
             if asked != value:

@@ -82,21 +82,25 @@ def settings(
     dataset: Annotated[
         str | None, typer.Argument(metavar="DATASET", help="Show the settings shipped for this data set.")
     ] = None,
-    model: Annotated[str, option("NAME", "gpatcher, fast or a baseline.")] = "gpatcher",
+    model: Annotated[str, option("NAME", "gpatcher, fast, deep or a baseline.")] = "gpatcher",
     preset: Annotated[str | None, option("NAME", "paper, default or a data set.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List all settings with their values: what 'gpatcher fit --set NAME=VALUE' takes."""
-    from gpatcher.runs.settings import PATCHERS, describe_settings, resolve_settings
+    from gpatcher.runs.settings import PATCHERS, describe_settings, format_sources, resolve_settings
 
     values, trials = resolve_settings(model, dataset or "", preset)
     if as_json:
         typer.echo(json.dumps(values))
         return
 
-    descriptions = describe_settings(values["patches"]["name"]) if model in PATCHERS else {}
+    descriptions, rows = {}, []
+    if model in PATCHERS:
+        sources = values["patches"] if isinstance(values["patches"], list) else [values["patches"]]
+        descriptions = describe_settings(sources[0]["name"])
+        if len(sources) > 1:
+            rows.append(("patches", format_sources(values.pop("patches")), "Patch sources, read side by side."))
     flat = {f"{section}.{name}": value for section, part in values.items() for name, value in part.items()}
-    rows = []
     for name, value in flat.items():
         shown = ",".join(value) if isinstance(value, list) else value if isinstance(value, str) else json.dumps(value)
         rows.append((name, shown, descriptions.get(name, "")))

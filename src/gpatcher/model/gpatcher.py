@@ -325,11 +325,10 @@ class GPatcher(nn.Module):
         chunks = []
         for nodes in torch.split(torch.arange(n, device=device), _CHUNK):
             views = self._views(nodes)
-            if "mean" in self.config.readout:
-                views = [
-                    view if source.learned else replace(view, means=_mean_table(view, n, self.config))
-                    for view, source in zip(views, self.sources, strict=True)
-                ]
+            for i, source in enumerate(self.sources):
+                if "mean" in self.config.readout and not source.learned:
+                    weights = mean_weights(views[i], n, self.config)
+                    views[i] = replace(views[i], means=FeatureTable(weights, device))
             chunks.append(tuple(views))
         if self.reads_ahead:
             self._chunks = chunks
@@ -379,11 +378,10 @@ class GPatcher(nn.Module):
         return groups
 
 
-def _mean_table(view: PatchView, n: int, config: ModelConfig) -> FeatureTable:
+def mean_weights(view: PatchView, n: int, config: ModelConfig) -> sp.csr_array:
     """Return the weights of the mean of constant patches as a sparse matrix, shape (b, n)."""
     weights = view.weights(config.mean_ego, config.aggregate == "mean").numpy(force=True)
     mask = view.mask.numpy(force=True) > 0
     mask &= weights != 0
     indptr = np.concatenate([[0], mask.sum(1).cumsum()])
-    matrix = sp.csr_array((weights[mask], view.index.numpy(force=True)[mask], indptr), shape=(len(mask), n))
-    return FeatureTable(matrix, view.index.device)
+    return sp.csr_array((weights[mask], view.index.numpy(force=True)[mask], indptr), shape=(len(mask), n))

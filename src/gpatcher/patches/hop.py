@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.kernels.topk import top_of_sparse_rows
 from gpatcher.patches.base import Extractor, Patches, Progress
-from gpatcher.patches.direction import check_direction, step_matrix
+from gpatcher.patches.direction import check_direction, directed_adjacency, step_matrix
 from gpatcher.patches.ppr import run_blocks
 
 _BLOCK = 256  # rows of the power at a time
@@ -51,6 +51,13 @@ class Hop(Extractor):
         check_direction(self.direction)
         if not self.hop >= 1 or self.hop != int(self.hop):
             raise InputError(f"hop must be an integer of at least 1, got {self.hop}")
+
+    def resolve(self, graph: Graph, memory: int | None = None) -> tuple[Extractor, ...]:
+        """Return the hop without positions that no patch of this graph fills."""
+        largest = graph.n
+        if self.hop == 1:
+            largest = 1 + int(np.diff(directed_adjacency(graph, False, self.direction).indptr).max(initial=0))
+        return (replace(self, size=min(self.size, largest)),)
 
     def prepare(self, graph: Graph, *, memory: int | None = None, progress: Progress | None = None) -> Patches:
         """Return the patches of all nodes."""

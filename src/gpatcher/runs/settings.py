@@ -191,6 +191,15 @@ def parse_sources(text: Any) -> Any:
     return sources if len(sources) > 1 else sources[0]
 
 
+def format_sources(sources: list[dict[str, Any]]) -> str:
+    """Return patch sources as the text that `parse_sources` reads."""
+    parts = []
+    for source in sources:
+        given = (f"{key}={value}" for key, value in source.items() if key != "name")
+        parts.append(f"{source['name']}:{','.join(given)}")
+    return " + ".join(parts)
+
+
 def _changed_source(source: Any, key: str, value: Any) -> dict[str, Any]:
     if isinstance(source, list):
         raise InputError(f"patches.{key} is ambiguous: the model has {len(source)} patch sources")

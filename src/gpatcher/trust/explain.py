@@ -25,6 +25,7 @@ TOLERANCE = 1e-3  # largest remainder aimed at, relative to the difference that 
 _ORDER = 16  # points of the quadrature in a panel
 _PANELS = (1, 4, 16, 64, 256)  # more while the remainder is too large
 _ELEMENTS = 1 << 22  # numbers in one forward pass
+_WORK = 1 << 26  # numbers on the path of one node; a patch of 64 stays below it
 _DRAWN = 256  # members in a figure; several rounds reach many more
 _BASELINE_NODES = 10_000  # training nodes whose mean is the baseline
 
@@ -252,10 +253,13 @@ def _attribute_fields(model: GPatcher, x: FeatureTable, nodes: IntArray, baselin
         labels = None if known is None else known[field.nodes][None]
 
         def logits(h: Tensor, labels: Tensor | None, rows: Tensor, field: Field = field) -> Tensor:
-            pairs = zip(h, labels if labels is not None else [None] * len(h), strict=True)
-            return torch.cat([field.logits(model, one, own) for one, own in pairs])
+            size = max(1, _ELEMENTS // h[0].numel())
+            parts = [h.split(size)] + ([] if labels is None else [labels.split(size)])
+            return torch.cat(
+                [field.logits(model, *part, *[None] * (labels is None)) for part in zip(*parts, strict=True)]
+            )
 
-        found = _integrate(logits, h, labels, baseline)
+        found = _integrate(logits, h, labels, baseline, _PANELS[:4])
         place = np.zeros((3, len(field.nodes)))  # source, position, score; of the first source that has the node
         place[1] = -1
         for number, view in reversed(list(enumerate(field.views))):
@@ -282,7 +286,11 @@ def _attribute_fields(model: GPatcher, x: FeatureTable, nodes: IntArray, baselin
 
 
 def _integrate(
-    logits: Callable[[Tensor, Tensor | None, Tensor], Tensor], h: Tensor, labels: Tensor | None, baseline: Tensor
+    logits: Callable[[Tensor, Tensor | None, Tensor], Tensor],
+    h: Tensor,
+    labels: Tensor | None,
+    baseline: Tensor,
+    refinements: Sequence[int] = _PANELS,
 ) -> tuple[Tensor, ...]:
     """Return logits, best and second class, their difference at the baseline, and contributions (b, p).
 
@@ -303,7 +311,9 @@ def _integrate(
     target = margin - least
     contribution = torch.zeros(h.shape[:2], device=h.device)
     pending = every
-    for panels in _PANELS:
+    for panels in refinements:
+        if panels > 1 and panels * _ORDER * h[0].numel() > _WORK:
+            break  # a large field: the remainder that is left is reported
         points, weights = (torch.as_tensor(v, dtype=h.dtype, device=h.device) for v in _quadrature(panels))
         steps = len(points)
         # fewer rows at a time where many points are needed: a pass has a bounded size

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from gpatcher.model.gpatcher import GPatcher, PatchView
+from gpatcher.model.gpatcher import GPatcher, PatchView, mean_weights
+from gpatcher.model.inputs import FeatureTable
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,13 +18,23 @@ class Field:
 
     nodes: Tensor  # (f,): ascending
     views: list[PatchView]  # patches over positions in ``nodes``; empty at the border, which is read and reads nothing
+    means: list[sp.csr_array]  # (f, f): weights of their means
     row: int  # position of the node itself
 
     def logits(self, model: GPatcher, h: Tensor, labels: Tensor | None) -> Tensor:
-        """Return the logits of the node, shape (1, C), from its encoded field (f, h) and the labels in it (f, C)."""
-        own = slice(self.row, self.row + 1)
-        views = [PatchView(view.index[own], view.score[own], view.mask[own]) for view in self.views]
-        return model.classify(model.propagate(h, [self.views]), views, labels)
+        """Return the logits of the node, shape (q, C), for q states of its field (q, f, h) and the labels in it."""
+        q, f = h.shape[:2]
+        shift = f * torch.arange(q, device=h.device)[:, None, None]
+        views, own = [], []
+        for view, means in zip(self.views, self.means, strict=True):
+            index = (view.index + shift).flatten(0, 1)
+            score, mask = view.score.repeat(q, 1), view.mask.repeat(q, 1)
+            table = FeatureTable(sp.kron(sp.eye_array(q), means, format="csr"), h.device)
+            views.append(PatchView(index, score, mask, table))
+            rows = torch.arange(q, device=h.device) * f + self.row
+            own.append(PatchView(index[rows], score[rows], mask[rows]))
+        known = None if labels is None else labels.flatten(0, 1)
+        return model.classify(model.propagate(h.flatten(0, 1), [views]), own, known)
 
 
 @torch.no_grad()
@@ -45,5 +57,8 @@ def receptive_field(model: GPatcher, node: int) -> Field:
         rows[at] = torch.searchsorted(nodes, index.clamp_min(0)).clamp_max(len(nodes) - 1)
         scores, mask = torch.zeros(shape, device=device), torch.zeros(shape, device=device)
         scores[at], mask[at] = score, (index >= 0).to(score.dtype)
-        views.append(PatchView(rows, scores, mask))
-    return Field(nodes, views, int(torch.searchsorted(nodes, torch.tensor(node, device=device))))
+        width = max(1, int((mask > 0).sum(1).max()))  # without positions that are empty everywhere
+        width = source.size if "mixer" in model.config.readout else width
+        views.append(PatchView(rows[:, :width], scores[:, :width], mask[:, :width]))
+    means = [mean_weights(view, len(nodes), model.config) for view in views]
+    return Field(nodes, views, means, int(torch.searchsorted(nodes, torch.tensor(node, device=device))))
