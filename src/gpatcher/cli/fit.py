@@ -31,14 +31,17 @@ _model, _split, _output, _cluster = (
 @takes_graph
 def fit(
     source: dict[str, Any],
-    model: Annotated[str, _model("NAME", "gpatcher (learned filter) or fast (personalised PageRank).")] = "gpatcher",
+    model: Annotated[
+        str, _model("NAME", "gpatcher (learned filter), fast (personalised PageRank) or deep (rounds over neighbours).")
+    ] = "gpatcher",
     preset: Annotated[
         str | None, _model("NAME", "paper, default or a data set. Default: that of SOURCE, if any.")
     ] = None,
     extractor: Annotated[
         str | None,
         _model(
-            "NAME", "heterophily-aware, polynomial, shared, heat, bandpass, ppr, or auto: by size and validation loss."
+            "NAME",
+            "heterophily-aware, polynomial, shared, heat, bandpass, ppr, hop, or auto: by size and validation loss.",
         ),
     ] = None,
     changes: Annotated[
@@ -156,11 +159,12 @@ def _settings(
     if extractor is not None:
         parsed["patches.name"] = extractor
     if patches is not None:
+        from gpatcher.patches.extract import extractor_parameters
         from gpatcher.patches.store import PatchTable
 
         table = PatchTable.open(patches).extractor
         made = {"patches.name": table.name}
-        made |= {f"patches.{name}": getattr(table, name) for name in ("size", "c", "eps", "self_loops")}
+        made |= {f"patches.{name}": value for name, value in extractor_parameters(table).items()}
         for name, value in made.items():
             asked = parsed.get(name, PATCHERS[model] if name == "patches.name" else value)
             if asked != value:

@@ -82,7 +82,7 @@ def settings(
     dataset: Annotated[
         str | None, typer.Argument(metavar="DATASET", help="Show the settings shipped for this data set.")
     ] = None,
-    model: Annotated[str, option("NAME", "gpatcher, fast or a baseline.")] = "gpatcher",
+    model: Annotated[str, option("NAME", "gpatcher, fast, deep or a baseline.")] = "gpatcher",
     preset: Annotated[str | None, option("NAME", "paper, default or a data set.")] = None,
     as_json: AsJson = False,
 ) -> None:
