@@ -18,6 +18,7 @@ from gpatcher.report.explanation import member_rows
 from gpatcher.trust.explain import TOLERANCE, _quadrature, find_node, hops
 
 TWO = ({"name": "ppr", "size": 6}, {"name": "heterophily-aware", "size": 4, "K": 4})  # two patch sources
+DIRECTED = ({"name": "hop", "size": 4, "direction": "out"}, {"name": "ppr", "size": 3, "direction": "in"})
 
 
 @pytest.fixture(autouse=True)
@@ -95,6 +96,49 @@ def test_the_remainder_is_small_after_long_training(graph, options):
     assert max(abs(e.margin - e.start) for e in explanations) > 1
     for e in explanations:
         assert abs(e.remainder) <= TOLERANCE * max(1.0, abs(e.margin - e.start)) + 1e-4
+
+
+ROUNDS = {
+    "three rounds": ("ppr", {"rounds": 3}),
+    "three rounds, sum and batch norm": (DIRECTED, {"rounds": 3, "norm": "batch", "aggregate": "sum"}),
+    "labels": (TWO, {"readout": ("ego", "mean", "mixer", "labels")}),
+    "labels alone beside the mean": ("ppr", {"readout": ("mean", "labels")}),
+    "three rounds with labels": (TWO, {"rounds": 3, "readout": ("ego", "mean", "labels")}),
+}
+
+
+@pytest.mark.parametrize(("patches", "options"), ROUNDS.values(), ids=ROUNDS)
+def test_rounds_and_labels_are_explained(graph, patches, options):
+    model = fitted(graph, patches, train={"epochs": 30, "lr": 0.02}, **options)
+    logits = model.decision_function()
+    for explanation in model.explain_nodes([0, 11, 42]):
+        two = np.sort(logits[explanation.node])[::-1][:2]
+        assert explanation.margin == pytest.approx(two[0] - two[1], abs=1e-4)
+        total = sum(m.contribution for m in explanation.members)
+        assert explanation.start + total + explanation.remainder == pytest.approx(explanation.margin, abs=1e-5)
+        difference = abs(explanation.margin - explanation.start)
+        assert abs(explanation.remainder) <= TOLERANCE * max(1.0, difference) + 1e-5
+        assert explanation.members[0].node == explanation.node
+
+
+@pytest.mark.parametrize("rounds", [2, 3])
+@pytest.mark.parametrize("patches", ["ppr", DIRECTED], ids=["one source", "two sources"])
+def test_a_node_that_is_no_member_has_no_influence(graph, patches, rounds):
+    """The members are the receptive field: other features elsewhere leave the logits as they are, here they do not."""
+    patches = [{"name": "ppr", "size": 3}] if patches == "ppr" else [{**source, "size": 2} for source in patches]
+    model = fitted(graph, patches, rounds=rounds, readout=("ego", "mean", "mixer"))
+    before = model.decision_function()
+    for node in (0, 42):
+        explanation = model.explain(node, graph)
+        members = {m.node for m in explanation.members}
+        outside = np.setdiff1d(np.arange(graph.n), list(members))
+        assert outside.size
+        assert len(members) == len(explanation.members), "each node counts once"
+        for nodes, same in ((outside, True), (sorted(members - {node}), False)):
+            x = np.array(graph.x)
+            x[nodes] += 3.0
+            after = model.decision_function(graph.with_features(x), nodes=[node])[0]
+            assert (np.abs(after - before[node]).max() < 1e-6) == same
 
 
 @pytest.mark.parametrize("patches", ["ppr", TWO], ids=["one source", "two sources"])

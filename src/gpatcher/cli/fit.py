@@ -31,14 +31,17 @@ _model, _split, _output, _cluster = (
 @takes_graph
 def fit(
     source: dict[str, Any],
-    model: Annotated[str, _model("NAME", "gpatcher (learned filter) or fast (personalised PageRank).")] = "gpatcher",
+    model: Annotated[
+        str, _model("NAME", "gpatcher (learned filter), fast (personalised PageRank) or deep (rounds over neighbours).")
+    ] = "gpatcher",
     preset: Annotated[
         str | None, _model("NAME", "paper, default or a data set. Default: that of SOURCE, if any.")
     ] = None,
     extractor: Annotated[
         str | None,
         _model(
-            "NAME", "heterophily-aware, polynomial, shared, heat, bandpass, ppr, or auto: by size and validation loss."
+            "NAME",
+            "heterophily-aware, polynomial, shared, heat, bandpass, ppr, hop, or auto: by size and validation loss.",
         ),
     ] = None,
     changes: Annotated[

@@ -10,7 +10,7 @@ import typer
 
 from gpatcher.cli.console import console, option, warnings_as_notes
 from gpatcher.cli.sources import Root, load_source, takes_graph
-from gpatcher.errors import counted
+from gpatcher.errors import InputError, counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,6 +57,7 @@ def patches(
     c: Annotated[float, option("C", "Damping factor of personalised PageRank, in (0, 1).")] = 0.5,
     eps: Annotated[float, option("EPS", "Residual per degree that is not pushed; smaller is more exact.")] = 1e-5,
     self_loops: Annotated[bool, typer.Option("--self-loops", help="Add a self-loop to every node.")] = False,
+    direction: Annotated[str, option("NAME", "Edges that a walk takes: both, out or in.")] = "both",
     shard: Annotated[
         int | None, option("N", "Nodes in one file of the table. Default: a 128th of all, from 1,024 to 65,536.")
     ] = None,
@@ -73,7 +74,9 @@ def patches(
     from gpatcher.patches.store import write_patches
     from gpatcher.scale.executors import make_engine
 
-    extractor = PPR(size=size, c=c, eps=eps, self_loops=self_loops)
+    extractor = PPR(size=size, c=c, eps=eps, self_loops=self_loops, direction=direction)
+    if check and direction != "both":
+        raise InputError(f"--check {check} compares walks on the undirected graph; leave out --direction {direction}")
     chosen = make_engine(engine, threads, ray_address)
     graph = load_source(source, root)
     screen = console()

@@ -445,6 +445,7 @@ class GPatcherClassifier(ClassifierMixin, NestedParameters):  # type: ignore[mis
         if table is not None and not table.is_dir():
             [extractor] = self.extractors_
             options = f"--size {extractor.size} --c {extractor.c} --eps {extractor.eps}"  # type: ignore[attr-defined]
+            options += f" --direction {extractor.direction}"  # type: ignore[attr-defined]
             options += " --self-loops" if extractor.self_loops else ""  # type: ignore[attr-defined]
             raise InputError(
                 f"the patch table {table} that the model was trained with does not exist; make it again with "

@@ -228,7 +228,8 @@ class GPatcher(nn.Module):
         self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(features, config.hidden)))
         self.bias = nn.Parameter(torch.zeros(config.hidden))
         sizes = [source.size for source in self.sources]
-        self.rounds = nn.ModuleList(Round(sizes, config) for _ in range(config.rounds))
+        rounds = nn.ModuleList(Round(sizes, config) for _ in range(config.rounds))
+        self.rounds: Sequence[Round] = rounds  # type: ignore[assignment]
         width = self.rounds[0].width
         self.updates = nn.ModuleList(nn.Linear(width, config.hidden) for _ in range(config.rounds - 1))
         readout = width + len(sizes) * classes * self.reads_labels

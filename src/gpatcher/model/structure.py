@@ -21,7 +21,7 @@ def _degree(graph: Graph) -> FloatArray:
     """Return log(1 + degree), out and in where the graph is directed; shape (n, 1 or 2)."""
     adjacency = graph.adjacency()
     sums = [adjacency.sum(axis=axis) for axis in ((1, 0) if graph.is_directed else (1,))]
-    return np.log1p(np.stack(sums, axis=1))
+    return np.asarray(np.log1p(np.stack(sums, axis=1)))
 
 
 def _pagerank(graph: Graph) -> FloatArray:
@@ -35,7 +35,7 @@ def _clustering(graph: Graph) -> FloatArray:
     count_triangles(matrix.indptr, matrix.indices, triangles)
     degree = np.diff(matrix.indptr).astype(np.float64)
     pairs = degree * (degree - 1) / 2
-    return np.divide(triangles, pairs, out=np.zeros(graph.n), where=pairs > 0)[:, None]
+    return np.asarray(np.divide(triangles, pairs, out=np.zeros(graph.n), where=pairs > 0)[:, None])
 
 
 def _spectral(graph: Graph, count: int = _COORDINATES) -> FloatArray:
@@ -46,8 +46,8 @@ def _spectral(graph: Graph, count: int = _COORDINATES) -> FloatArray:
     from sklearn.utils.extmath import randomized_svd
 
     matrix = sp.csr_matrix(graph.normalised())
-    vectors: FloatArray = randomized_svd(matrix, min(count, graph.n), n_iter=8, random_state=0)[0]
-    return vectors * np.sqrt(graph.n)
+    vectors = randomized_svd(matrix, min(count, graph.n), n_iter=8, random_state=0)[0]
+    return np.asarray(vectors * np.sqrt(graph.n))
 
 
 STRUCTURE: dict[str, Callable[[Graph], FloatArray]] = {

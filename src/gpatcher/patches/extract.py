@@ -94,7 +94,7 @@ def make_extractor(name: str, parameters: Mapping[str, Any] | None = None) -> Ex
     Examples
     --------
     >>> make_extractor("ppr", {"size": 8, "K": 10})
-    PPR(size=8, c=0.5, eps=1e-05, self_loops=False)
+    PPR(size=8, c=0.5, eps=1e-05, self_loops=False, direction='both')
     """
     if name not in EXTRACTORS:
         raise InputError(f"unknown extractor {name!r}; choose one of {', '.join(EXTRACTORS)}")

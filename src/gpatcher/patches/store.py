@@ -341,7 +341,7 @@ def _check_same(folder: Path, manifest: dict[str, Any], graph: Graph) -> None:
     if existing is None:
         return
     _check_graph(folder, existing, graph)
-    old, new = ({"shard": m["shard"], **m["extractor"]} for m in (existing, manifest))
+    old, new = ({"shard": m["shard"], **asdict(PPR(**m["extractor"]))} for m in (existing, manifest))
     differ = [f"{name}={old[name]}, not {new[name]}" for name in new if old[name] != new[name]]
     if differ:
         raise InputError(

@@ -138,11 +138,11 @@ _DEFAULTS: dict[str, Settings] = {
 def complete(settings: Mapping[str, Any], model: str) -> Settings:
     """Return the settings of a patch model with all defaults filled in."""
     own = _DEFAULTS.get(model, {})
-    settings = {**settings, **{section: {**own[section], **settings.get(section, {})} for section in own}}
+    filled = {section: {**own[section], **settings.get(section, {})} for section in own if section != "patches"}
     patches = settings.get("patches", {})
     if isinstance(patches, Mapping):  # several sources are a list
-        patches = {"name": PATCHERS[model], **patches}
-    parts = to_parts({**settings, "patches": patches})
+        patches = {"name": PATCHERS[model], **own.get("patches", {}), **patches}
+    parts = to_parts({**settings, **filled, "patches": patches})
     return to_settings(parts["patches"], *(parts.get(section, config()) for section, config in CONFIGS.items()))
 
 
@@ -202,7 +202,10 @@ def format_sources(sources: list[dict[str, Any]]) -> str:
 
 def _changed_source(source: Any, key: str, value: Any) -> dict[str, Any]:
     if isinstance(source, list):
-        raise InputError(f"patches.{key} is ambiguous: the model has {len(source)} patch sources")
+        raise InputError(
+            f"patches.{key} is ambiguous: the model has {len(source)} patch sources; give it for each, as in "
+            f"'patches={source[0]['name']}:{key}={value} + ...'"
+        )
     if key == "name" and not isinstance(value, str):
         raise InputError(f"patches.name must be text, got {value!r}")
     name = value if key == "name" else source["name"]

@@ -233,7 +233,8 @@ def attribute(model: GPatcher, x: FeatureTable, nodes: IntArray, baseline: Tenso
         inputs = (score[part].detach(), mask[part])
 
         def logits(h: Tensor, labels: Tensor | None, rows: Tensor, inputs: Any = inputs) -> Tensor:
-            return _logits(model, h, *(value[rows] for value in inputs), labels)
+            score, mask = (value[rows] for value in inputs)
+            return _logits(model, h, score, mask, labels)
 
         parts.append((index[part], score[part], *_integrate(logits, h, labels, baseline)))
     columns = [np.concatenate([np.asarray(p[i].detach().cpu()) for p in parts]) for i in range(8)]
@@ -331,7 +332,7 @@ def _integrate(
             contribution[rows] = sum(
                 (move * gradient.view(-1, steps, *move.shape[1:]).sum(1)).sum(2)
                 for move, gradient in zip(moves, gradients, strict=True)
-            )  # type: ignore[assignment]
+            )
         remainder = (target - contribution.sum(1)).abs()
         pending = (remainder > TOLERANCE * target.abs().clamp_min(1.0)).nonzero().squeeze(1)
         if not len(pending):
