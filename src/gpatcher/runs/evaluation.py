@@ -28,6 +28,7 @@ EVALUATION = "evaluation.json"
 _MAX_NODES, _MAX_EDGES = 200_000, 20_000_000
 _LEVELS = (0.8, 0.9, 0.95)  # of the conformal sets
 _EXPLAINED, _EXPLAINED_WRONG = 200, 150  # nodes to explain; at most so many of them misclassified
+_FEWER = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,9 +210,11 @@ def _sample(classifier: GPatcherClassifier, graph: Graph) -> tuple[IntArray, int
     held_out = np.concatenate([split.test, split.val])
     held_out = held_out[y[held_out] >= 0]
     wrong = held_out[classifier.decision_function(graph, held_out).argmax(1) != y[held_out]]
-    first = wrong[:_EXPLAINED_WRONG]
+    # with several rounds an explanation runs over a node's whole field, so there are fewer
+    share = 1 if classifier.model.rounds == 1 else _FEWER
+    first = wrong[: _EXPLAINED_WRONG // share]
     rest = np.setdiff1d(np.arange(graph.n), first)
-    others = np.random.default_rng(0).choice(rest, min(rest.size, _EXPLAINED - first.size), replace=False)
+    others = np.random.default_rng(0).choice(rest, min(rest.size, _EXPLAINED // share - first.size), replace=False)
     return np.concatenate([first, np.sort(others)]), int(wrong.size), int(first.size)
 
 
