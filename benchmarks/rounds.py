@@ -55,7 +55,7 @@ class GCN(nn.Module):
     def __init__(self, features: int, classes: int, layers: int) -> None:
         super().__init__()
         widths = [features] + [HIDDEN] * (layers - 1) + [classes]
-        self.layers = nn.ModuleList(GCNConv(a, b, cached=True) for a, b in zip(widths[:-1], widths[1:], strict=True))
+        self.layers = nn.ModuleList(GCNConv(a, b, cached=True) for a, b in itertools.pairwise(widths))
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for width in widths[1:-1])
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
