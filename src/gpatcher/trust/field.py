@@ -19,10 +19,22 @@ class Field:
     row: int  # position of the node itself
 
     def logits(self, model: GPatcher, h: Tensor, labels: Tensor | None) -> Tensor:
-        """Return the logits of the node, shape (1, C), from its encoded field (f, h) and the labels in it (f, C)."""
-        own = slice(self.row, self.row + 1)
-        views = [PatchView(view.index[own], view.score[own], view.mask[own]) for view in self.views]
-        return model.classify(model.propagate(h, [self.views]), views, labels)
+        """Return the logits of the node, shape (b, C), for b encodings of its field (b, f, h) and labels (b, f, C)."""
+        rows = model.propagate(h.flatten(0, 1), [self._repeated(len(h), slice(None))])
+        own = self._repeated(len(h), slice(self.row, self.row + 1))
+        return model.classify(rows, own, None if labels is None else labels.flatten(0, 1))
+
+    def _repeated(self, count: int, rows: slice) -> list[PatchView]:
+        """Return the patches of some rows in ``count`` copies of the field, one after another."""
+        first = len(self.nodes) * torch.arange(count, device=self.nodes.device)[:, None, None]
+        return [
+            PatchView(
+                (view.index[rows] + first).flatten(0, 1),
+                view.score[rows].repeat(count, 1),
+                view.mask[rows].repeat(count, 1),
+            )
+            for view in self.views
+        ]
 
 
 @torch.no_grad()
@@ -45,5 +57,7 @@ def receptive_field(model: GPatcher, node: int) -> Field:
         rows[at] = torch.searchsorted(nodes, index.clamp_min(0)).clamp_max(len(nodes) - 1)
         scores, mask = torch.zeros(shape, device=device), torch.zeros(shape, device=device)
         scores[at], mask[at] = score, (index >= 0).to(score.dtype)
-        views.append(PatchView(rows, scores, mask))
+        # a mixer has weights for every position; else those that no patch fills are left out
+        width = source.size if "mixer" in model.config.readout else max(1, int(mask.sum(1).max()))
+        views.append(PatchView(rows[:, :width], scores[:, :width], mask[:, :width]))
     return Field(nodes, views, int(torch.searchsorted(nodes, torch.tensor(node, device=device))))
