@@ -24,9 +24,11 @@ from gpatcher.runs.settings import (
     complete,
     describe_settings,
     parse_change,
+    parse_sources,
     read_settings,
     resolve_settings,
     shipped_settings,
+    sources_text,
 )
 
 DEFAULT = {model: GPatcherClassifier(patches=name).settings() for model, name in PATCHERS.items()}
@@ -143,6 +145,15 @@ def test_several_patch_sources():
     shipped = {"mine": {"gpatcher": {"settings": {"patches": sources}, "trials": 1}}}
     assert resolve_settings("gpatcher", "mine", shipped=shipped) == (settings, 1)
     assert len(GPatcherClassifier.from_settings(settings).patches) == 2
+    # a model with defaults of its own, too; and as text
+    deep = complete({"patches": sources, "model": {"hidden": 8}}, "deep")
+    assert (deep["patches"], deep["model"]["rounds"], deep["model"]["hidden"]) == (settings["patches"], 4, 8)
+    assert parse_sources(sources_text(deep["patches"])) == deep["patches"]
+
+
+def test_an_empty_list_of_names():
+    assert parse_change("features.structure=") == ("features.structure", [])
+    assert parse_change("model.readout=ego, mean") == ("model.readout", ["ego", "mean"])
 
 
 # ------------------------------------------------------------------------------------------------ errors
