@@ -23,12 +23,12 @@ from gpatcher.runs.settings import (
     apply_changes,
     complete,
     describe_settings,
-    format_sources,
     parse_change,
     parse_sources,
     read_settings,
     resolve_settings,
     shipped_settings,
+    sources_text,
 )
 
 DEFAULT = {model: GPatcherClassifier(patches=name).settings() for model, name in PATCHERS.items()}
@@ -145,6 +145,15 @@ def test_several_patch_sources():
     shipped = {"mine": {"gpatcher": {"settings": {"patches": sources}, "trials": 1}}}
     assert resolve_settings("gpatcher", "mine", shipped=shipped) == (settings, 1)
     assert len(GPatcherClassifier.from_settings(settings).patches) == 2
+    # a model with defaults of its own, too; and as text
+    deep = complete({"patches": sources, "model": {"hidden": 8}}, "deep")
+    assert (deep["patches"], deep["model"]["rounds"], deep["model"]["hidden"]) == (settings["patches"], 4, 8)
+    assert parse_sources(sources_text(deep["patches"])) == deep["patches"]
+
+
+def test_an_empty_list_of_names():
+    assert parse_change("features.structure=") == ("features.structure", [])
+    assert parse_change("model.readout=ego, mean") == ("model.readout", ["ego", "mean"])
 
 
 # ------------------------------------------------------------------------------------------------ errors
@@ -269,7 +278,7 @@ def test_several_sources_are_written_as_text():
     assert names == [("hop", 8, "out"), ("hop", 16, "in"), ("ppr", 16, "both")]
     assert settings["patches"][2]["c"] == 0.9
     assert GPatcherClassifier.from_settings(settings).settings() == settings
-    assert parse_sources(format_sources(settings["patches"])) == settings["patches"]
+    assert parse_sources(sources_text(settings["patches"])) == settings["patches"]
     one = resolve_settings("fast", preset="default", changes={"patches": "hop:hop=2", "patches.size": 4})[0]
     assert one["patches"] == {"name": "hop", "size": 4, "hop": 2, "direction": "both", "self_loops": False}
     for bad, message in (

@@ -99,8 +99,12 @@ def test_the_remainder_is_small_after_long_training(graph, options):
 
 
 ROUNDS = {
-    "three rounds": ("ppr", {"rounds": 3}),
-    "three rounds, sum and batch norm": (DIRECTED, {"rounds": 3, "norm": "batch", "aggregate": "sum"}),
+    "three rounds": ("ppr", {"rounds": 3, "readout": ("ego", "mean")}),
+    "three rounds, two directions": (
+        DIRECTED,
+        {"rounds": 3, "readout": ("ego", "mean"), "norm": "batch", "aggregate": "sum"},
+    ),
+    "rounds with mixers": ("ppr", {"rounds": 2, "norm": "batch", "skip": True}),
     "labels": (TWO, {"readout": ("ego", "mean", "mixer", "labels")}),
     "labels alone beside the mean": ("ppr", {"readout": ("mean", "labels")}),
     "three rounds with labels": (TWO, {"rounds": 3, "readout": ("ego", "mean", "labels")}),

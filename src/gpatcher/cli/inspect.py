@@ -87,7 +87,7 @@ def settings(
     as_json: AsJson = False,
 ) -> None:
     """List all settings with their values: what 'gpatcher fit --set NAME=VALUE' takes."""
-    from gpatcher.runs.settings import PATCHERS, describe_settings, format_sources, resolve_settings
+    from gpatcher.runs.settings import PATCHERS, describe_settings, resolve_settings, sources_text
 
     values, trials = resolve_settings(model, dataset or "", preset)
     if as_json:
@@ -99,7 +99,7 @@ def settings(
         sources = values["patches"] if isinstance(values["patches"], list) else [values["patches"]]
         descriptions = describe_settings(sources[0]["name"])
         if len(sources) > 1:
-            rows.append(("patches", format_sources(values.pop("patches")), "Patch sources, read side by side."))
+            rows.append(("patches", sources_text(values.pop("patches")), "Several patch sources, joined by +."))
     flat = {f"{section}.{name}": value for section, part in values.items() for name, value in part.items()}
     for name, value in flat.items():
         shown = ",".join(value) if isinstance(value, list) else value if isinstance(value, str) else json.dumps(value)

@@ -35,12 +35,9 @@ def train_on_cluster(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> float:
-    """Train in several processes; the finished checkpoint is all that comes back.
+    """Train in several processes and return the largest resident memory of one, in MB.
 
-    Returns
-    -------
-    float
-        Largest resident memory of a worker, in MB.
+    The finished checkpoint is all else that comes back.
     """
     table = prepared.table
     if table is None or checkpoint is None:

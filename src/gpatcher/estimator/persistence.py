@@ -29,39 +29,18 @@ _PARTS = ("train", "val", "test")
 
 @dataclass(frozen=True, eq=False)
 class SavedModel:
-    """A fitted model as it is on disk.
+    """A fitted model as it is on disk."""
 
-    Parameters
-    ----------
-    parameters : dict
-        Settings, memory, device and seed of the classifier.
-    extractors : tuple of Extractor
-        The extractors in use, one per patch source.
-    compared : dict
-        Validation loss of each choice of extractors that was trained.
-    classes : list of str
-    fingerprint : str
-        Of the graph.
-    split : Split
-    calibration : Calibration
-    state : dict of Tensor
-        Weights of the model.
-    source : dict, optional
-        Where the graph came from, for the command line.
-    table : Path, optional
-        Folder of the patch table.
-    """
-
-    parameters: dict[str, Any]
-    extractors: tuple[Extractor, ...]
-    compared: dict[str, float]
+    parameters: dict[str, Any]  # settings, memory, device and seed of the classifier
+    extractors: tuple[Extractor, ...]  # in use, one per patch source
+    compared: dict[str, float]  # validation loss of each choice of extractors that was trained
     classes: list[str]
-    fingerprint: str
+    fingerprint: str  # of the graph
     split: Split
     calibration: Calibration
-    state: dict[str, Tensor]
-    source: dict[str, Any] | None = None
-    table: Path | None = None
+    state: dict[str, Tensor]  # weights of the model
+    source: dict[str, Any] | None = None  # where the graph came from, for the command line
+    table: Path | None = None  # folder of the patch table
 
     def write(self, folder: Path) -> None:
         """Write both files, each whole or not at all."""

@@ -28,27 +28,14 @@ Patching = Extractor | str | Sequence[Extractor | str]  # what a classifier may 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A graph made ready for training.
-
-    Parameters
-    ----------
-    graph : Graph
-    extractors : tuple of Extractor
-        One per patch source.
-    features : FeatureConfig
-    x : FeatureTable
-    data : tuple
-        What each extractor prepared.
-    seconds : float
-        Time that the extractors took.
-    """
+    """A graph made ready for training."""
 
     graph: Graph
-    extractors: tuple[Extractor, ...]
+    extractors: tuple[Extractor, ...]  # one per patch source
     features: FeatureConfig
     x: FeatureTable
-    data: tuple[Any, ...]
-    seconds: float
+    data: tuple[Any, ...]  # what each extractor prepared
+    seconds: float  # that the extractors took
 
     @property
     def from_disk(self) -> bool:
@@ -121,19 +108,9 @@ def prepare(
     memory: int | None = None,
     progress: Progress | None = None,
 ) -> Prepared:
-    """Make what does not depend on a split.
+    """Make what does not depend on a split, for resolved extractors, one per patch source.
 
-    Parameters
-    ----------
-    graph : Graph
-    extractors : tuple of Extractor
-        Resolved, one per patch source.
-    features : FeatureConfig
-    device : str
-    memory : int, optional
-        Bytes that eigenvectors may take.
-    progress : callable, optional
-        Called with steps done and steps in all, where no eigenvectors are needed.
+    ``memory`` bounds the bytes of eigenvectors; ``progress`` is called where none are needed.
     """
     x = node_features(graph, features, check_device(device))
     started = time.perf_counter()

@@ -76,18 +76,10 @@ def positions(index: IntArray, nodes: IntArray) -> IntArray:
 
 
 class PatchSource(nn.Module, ABC):
-    """A module that maps nodes to their patches.
+    """A module that maps nodes to their patches."""
 
-    Attributes
-    ----------
-    size : int
-        Patch size p.
-    learned : bool
-        Whether the patches depend on weights that are trained.
-    """
-
-    size: int
-    learned: ClassVar[bool] = False
+    size: int  # of a patch, p
+    learned: ClassVar[bool] = False  # whether the patches depend on weights that are trained
 
     @abstractmethod
     def forward(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
@@ -102,13 +94,7 @@ class PatchSource(nn.Module, ABC):
 
 
 class FixedPatches(PatchSource):
-    """Patches made before training.
-
-    Parameters
-    ----------
-    patches : Patches
-        Patches of all nodes.
-    """
+    """Patches of all nodes, made before training."""
 
     def __init__(self, patches: Patches) -> None:
         super().__init__()
@@ -148,11 +134,7 @@ class Extractor(ABC):
     def resolve(self, graph: Graph, memory: int | None = None) -> tuple[Extractor, ...]:
         """Return the extractors to train with on this graph: itself, or what it stands for.
 
-        Parameters
-        ----------
-        graph : Graph
-        memory : int, optional
-            Bytes that eigenvectors may take; by default half of what is free.
+        ``memory`` is the bytes that eigenvectors may take; by default half of what is free.
         """
         return (self,)
 

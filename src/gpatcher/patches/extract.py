@@ -82,14 +82,7 @@ def extractor_parameters(extractor: Extractor) -> dict[str, Any]:
 
 
 def make_extractor(name: str, parameters: Mapping[str, Any] | None = None) -> Extractor:
-    """Return the extractor of this name.
-
-    Parameters
-    ----------
-    name : str
-        A key of `EXTRACTORS`.
-    parameters : mapping, optional
-        Its parameters; those that only other extractors have are ignored, unknown ones are an error.
+    """Return the extractor of this name; parameters that only other extractors have are ignored, unknown ones refused.
 
     Examples
     --------

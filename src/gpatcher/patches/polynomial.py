@@ -102,19 +102,6 @@ def moment_products(
     """Choose candidates around nodes by local push and compute their moments: what `SpectralPatches` learns from.
 
     Half of the candidates are the top by personalised PageRank, as the filter starts, half by a wider one.
-
-    Parameters
-    ----------
-    adjacency : WalkAdjacency
-    nodes : int array
-        Nodes whose patches are wanted.
-    extractor : PolynomialFilter
-    budget : int
-        See `pair_moments`.
-    overlay : Overlay, optional
-        Rows laid over the adjacency for unseen nodes.
-    progress : callable, optional
-        Called with steps done and steps in all; a step is a node in one of three passes.
     """
 
     def in_pass(number: int) -> Callable[[int, int], None] | None:
@@ -146,21 +133,8 @@ def pair_moments(
     the budget covers all entries. Beyond it the nodes that weigh least per entry do not pass their value on. With δ_j
     what they hold in step j, the error of M[v, ·, k] is at most 2 Σ_j (k - j) ‖δ_j‖ in the Euclidean norm.
 
-    Parameters
-    ----------
-    graph : Graph
-    candidates : int array, shape (rows, candidates)
-        -1 where there are no more.
-    K : int
-        Number of powers.
-    nodes : int array, optional
-        The node of each row; by default row v is node v.
-    self_loops : bool
-        Whether every node gets a self-loop.
-    budget : int, optional
-        By default what keeps the whole at about 4 · 10^9 visits, and at least 10,000.
-    progress : callable, optional
-        Called with nodes done and nodes in all.
+    Row v of ``candidates``, which ends with -1, belongs to ``nodes[v]``, by default to node v. The default budget keeps
+    the whole at about 4 · 10^9 visits, and is at least 10,000.
 
     Examples
     --------

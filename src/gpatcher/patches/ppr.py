@@ -213,16 +213,9 @@ def ppr_scores(graph: Graph, nodes: IntArray, c: float, self_loops: bool = False
 
 
 def top_recall(patches: Patches, scores: FloatArray) -> FloatArray:
-    """Return, for each patch, the fraction of its node's true top p - 1 that it holds, shape (b,).
+    """Return the fraction of the true top p - 1, by exact scores (b, n), that each of b patches holds, shape (b,).
 
     Where several nodes tie with the last of the true top, any of them counts.
-
-    Parameters
-    ----------
-    patches : Patches
-        Patches of b nodes.
-    scores : float array, shape (b, n)
-        Exact scores.
     """
     recall = np.ones(len(scores))
     for row, (members, exact) in enumerate(zip(patches.index, scores, strict=True)):

@@ -120,16 +120,10 @@ class PairProducts:
 
     A filter's score of a pair is T[v, u] · coefficients(w): exact, and without making R. Made once per graph and kind
     of filter; all training runs share it.
-
-    Parameters
-    ----------
-    candidates : int32 tensor, shape (n, candidates)
-        The node itself first, -1 where there are no more.
-    products : float32 tensor, shape (n, candidates, F)
     """
 
-    candidates: Tensor
-    products: Tensor
+    candidates: Tensor  # int32, (n, candidates): the node itself first, -1 where there are no more
+    products: Tensor  # float32, (n, candidates, F)
 
     @property
     def nbytes(self) -> int:
@@ -212,17 +206,7 @@ class SharedFilter(LearnedFilter):
 
 
 class SpectralPatches(PatchSource):
-    """The learned extractor: a filter's weights decide, through the scores, who is in a patch and how it counts.
-
-    Parameters
-    ----------
-    pairs : PairProducts
-        Candidates and their products.
-    filter : LearnableFilter
-        Its weights are this module's parameters.
-    size : int
-        Patch size p.
-    """
+    """The learned extractor: a filter's weights decide, through the scores, who is in a patch and how it counts."""
 
     learned = True
 

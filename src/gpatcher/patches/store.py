@@ -149,12 +149,7 @@ class PatchTable:
 
 
 class StoredPatches(PatchSource):
-    """Patches read from a table on disk, those of a batch at a time.
-
-    Parameters
-    ----------
-    table : PatchTable
-    """
+    """Patches read from a table on disk, those of a batch at a time."""
 
     def __init__(self, table: PatchTable) -> None:
         super().__init__()

@@ -191,12 +191,12 @@ def parse_sources(text: Any) -> Any:
     return sources if len(sources) > 1 else sources[0]
 
 
-def format_sources(sources: list[dict[str, Any]]) -> str:
-    """Return patch sources as the text that `parse_sources` reads."""
+def sources_text(sources: list[dict[str, Any]]) -> str:
+    """Return several patch sources as text that `parse_sources` reads."""
     parts = []
     for source in sources:
-        given = (f"{key}={value}" for key, value in source.items() if key != "name")
-        parts.append(f"{source['name']}:{','.join(given)}")
+        values = {key: value if isinstance(value, str) else json.dumps(value) for key, value in source.items()}
+        parts.append(f"{values.pop('name')}:" + ",".join(f"{key}={value}" for key, value in values.items()))
     return " + ".join(parts)
 
 
@@ -225,7 +225,7 @@ def parse_change(text: str) -> tuple[str, Any]:
     if not equals or not name.strip():
         raise InputError(f"--set takes NAME=VALUE, such as train.lr=0.01, got {text!r}")
     if name.strip() in ("model.readout", "features.structure"):
-        return name.strip(), [part.strip() for part in value.split(",")]
+        return name.strip(), [part.strip() for part in value.split(",") if part.strip()]
     try:
         return name.strip(), json.loads(value)
     except ValueError:

@@ -16,18 +16,7 @@ from gpatcher.io import draft_of
 
 
 def write_checkpoint(path: Path, identity: str, groups: dict[str, dict[str, Tensor]], values: dict[str, Any]) -> None:
-    """Write a checkpoint whole or not at all.
-
-    Parameters
-    ----------
-    path : Path
-    identity : str
-        What the run is; a checkpoint of another run is refused on reading.
-    groups : dict
-        Named groups of tensors, such as the weights and the optimiser's state.
-    values : dict
-        Everything else, as JSON.
-    """
+    """Write named groups of tensors, and values as JSON, whole or not at all; ``identity`` says which run this is."""
     tensors = {
         f"{group}.{name}": tensor.contiguous().clone()
         for group, parts in groups.items()
@@ -41,20 +30,9 @@ def write_checkpoint(path: Path, identity: str, groups: dict[str, dict[str, Tens
 def read_checkpoint(
     path: Path, identity: str, groups: tuple[str, ...]
 ) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """Read a checkpoint and set the state of torch's random numbers to the one in it.
+    """Return groups and values of a checkpoint, and set the state of torch's random numbers to the one in it.
 
-    Parameters
-    ----------
-    path : Path
-    identity : str
-        What the run is.
-    groups : tuple of str
-        Names of the groups of tensors.
-
-    Returns
-    -------
-    groups : dict of dict of Tensor
-    values : dict
+    The checkpoint of a run with another ``identity`` is refused.
     """
     try:
         with safetensors.safe_open(path, framework="pt") as file:

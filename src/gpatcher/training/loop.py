@@ -130,28 +130,9 @@ def fit(
 ) -> FitResult:
     """Train on ``split.train``, stop by ``split.val``, restore the best weights and score ``split.test`` once.
 
-    Parameters
-    ----------
-    model : nn.Module
-        Called as ``model(x, nodes)``. It may have ``reselect()``, called every `reselect_every` epochs,
-        ``parameter_groups(lr, weight_decay, filter_lr)`` and ``extra_loss(x, nodes, target)``, added to the loss.
-    x : FeatureTable
-    y : int array, shape (n,)
-        Classes of all nodes.
-    split : Split
-    config : TrainConfig, optional
-    seed : int
-        Of dropout and the order of batches.
-    progress : callable, optional
-        Called after each epoch with its number and its figures.
-    checkpoint : Path, optional
-        File for the state; where it exists, training continues from it.
-    checkpoint_every : int
-        Epochs between two checkpoints.
-
-    Returns
-    -------
-    FitResult
+    The model is called as ``model(x, nodes)``. It may have ``reselect()``, called every `reselect_every` epochs,
+    ``parameter_groups(lr, weight_decay, filter_lr)`` and ``extra_loss(x, nodes, target)``, added to the loss. Where the
+    ``checkpoint`` exists, training continues from it.
     """
     config = config or TrainConfig()
     run = train(

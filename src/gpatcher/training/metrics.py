@@ -65,17 +65,5 @@ def measure(name: str, y: npt.ArrayLike, probability: npt.ArrayLike) -> float | 
 
 
 def measure_all(y: npt.ArrayLike, probability: npt.ArrayLike) -> dict[str, Any]:
-    """Return every metric of `METRICS` by its name.
-
-    Parameters
-    ----------
-    y : int array, shape (n,)
-        True classes.
-    probability : float array, shape (n, C)
-        Predicted probability of each class.
-
-    Returns
-    -------
-    dict of str to float or None
-    """
+    """Return every metric of `METRICS` by its name, None where it is undefined."""
     return {name: measure(name, y, probability) for name in METRICS}

@@ -25,7 +25,7 @@ TOLERANCE = 1e-3  # largest remainder aimed at, relative to the difference that 
 _ORDER = 16  # points of the quadrature in a panel
 _PANELS = (1, 4, 16, 64, 256)  # more while the remainder is too large
 _ELEMENTS = 1 << 22  # numbers in one forward pass
-_WORK = 1 << 26  # numbers on the path of one node; a patch of 64 stays below it
+_WORK = 1 << 26  # numbers on the path of one node; those of a patch stay far below
 _DRAWN = 256  # members in a figure; several rounds reach many more
 _BASELINE_NODES = 10_000  # training nodes whose mean is the baseline
 
@@ -236,7 +236,7 @@ def attribute(model: GPatcher, x: FeatureTable, nodes: IntArray, baseline: Tenso
             score, mask = (value[rows] for value in inputs)
             return _logits(model, h, score, mask, labels)
 
-        parts.append((index[part], score[part], *_integrate(logits, h, labels, baseline)))
+        parts.append((index[part], score[part], *_integrate(logits, h, labels, baseline, h.shape[2])))
     columns = [np.concatenate([np.asarray(p[i].detach().cpu()) for p in parts]) for i in range(8)]
     source = np.repeat(np.arange(len(sizes)), sizes)
     position = np.concatenate([np.arange(size) for size in sizes])
@@ -254,13 +254,10 @@ def _attribute_fields(model: GPatcher, x: FeatureTable, nodes: IntArray, baselin
         labels = None if known is None else known[field.nodes][None]
 
         def logits(h: Tensor, labels: Tensor | None, rows: Tensor, field: Field = field) -> Tensor:
-            size = max(1, _ELEMENTS // h[0].numel())
-            parts = [h.split(size)] + ([] if labels is None else [labels.split(size)])
-            return torch.cat(
-                [field.logits(model, *part, *[None] * (labels is None)) for part in zip(*parts, strict=True)]
-            )
+            return field.logits(model, h, labels)
 
-        found = _integrate(logits, h, labels, baseline, _PANELS[:4])
+        widest = max(view.index.shape[1] for view in field.views)
+        found = _integrate(logits, h, labels, baseline, max(h.shape[2], widest))
         place = np.zeros((3, len(field.nodes)))  # source, position, score; of the first source that has the node
         place[1] = -1
         for number, view in reversed(list(enumerate(field.views))):
@@ -291,11 +288,12 @@ def _integrate(
     h: Tensor,
     labels: Tensor | None,
     baseline: Tensor,
-    refinements: Sequence[int] = _PANELS,
+    width: int,
 ) -> tuple[Tensor, ...]:
     """Return logits, best and second class, their difference at the baseline, and contributions (b, p).
 
-    ``logits`` maps encoded members (b, p, h), their labels (b, p, C) and the rows that these belong to, to (b, C).
+    ``logits`` maps encoded members (b, p, h), their labels (b, p, C) and the rows that these belong to, to (b, C), and
+    takes about ``width`` numbers per member.
     """
     every = torch.arange(len(h), device=h.device)
     with torch.no_grad():
@@ -312,27 +310,26 @@ def _integrate(
     target = margin - least
     contribution = torch.zeros(h.shape[:2], device=h.device)
     pending = every
-    for panels in refinements:
+    for panels in _PANELS:
         if panels > 1 and panels * _ORDER * h[0].numel() > _WORK:
             break  # a large field: the remainder that is left is reported
         points, weights = (torch.as_tensor(v, dtype=h.dtype, device=h.device) for v in _quadrature(panels))
-        steps = len(points)
-        # fewer rows at a time where many points are needed: a pass has a bounded size
-        size = max(1, _ELEMENTS // (steps * h.shape[1] * h.shape[2]))
-        at = points[None, :, None, None]
-        for rows in torch.split(pending, size):
+        # fewer rows at a time where many points are needed, and fewer points: a pass has a bounded size
+        passes = max(1, _ELEMENTS // (h.shape[1] * width))
+        for rows in torch.split(pending, max(1, passes // len(points))):
             moves = [h[rows] - baseline] + ([] if labels is None else [labels[rows]])
-            path = [(baseline + at * moves[0][:, None]).flatten(0, 1).requires_grad_()]
-            path += [(at * move[:, None]).flatten(0, 1).requires_grad_() for move in moves[1:]]
-            repeated = rows.repeat_interleave(steps)
-            with torch.enable_grad():
-                z = logits(path[0], path[1] if len(path) > 1 else None, repeated)
-                total = (difference(z, best[repeated], second[repeated]).view(-1, steps) * weights).sum()
-            gradients = torch.autograd.grad(total, path)
-            contribution[rows] = sum(
-                (move * gradient.view(-1, steps, *move.shape[1:]).sum(1)).sum(2)
-                for move, gradient in zip(moves, gradients, strict=True)
-            )
+            contribution[rows] = 0
+            for at, weight in zip(torch.split(points, passes), torch.split(weights, passes), strict=True):
+                steps = len(at)
+                at = at[None, :, None, None]
+                path = [(baseline + at * moves[0][:, None]).flatten(0, 1).requires_grad_()]
+                path += [(at * move[:, None]).flatten(0, 1).requires_grad_() for move in moves[1:]]
+                repeated = rows.repeat_interleave(steps)
+                with torch.enable_grad():
+                    z = logits(path[0], path[1] if len(path) > 1 else None, repeated)
+                    total = (difference(z, best[repeated], second[repeated]).view(-1, steps) * weight).sum()
+                for move, gradient in zip(moves, torch.autograd.grad(total, path), strict=True):
+                    contribution[rows] += (move * gradient.view(-1, steps, *move.shape[1:]).sum(1)).sum(2)
         remainder = (target - contribution.sum(1)).abs()
         pending = (remainder > TOLERANCE * target.abs().clamp_min(1.0)).nonzero().squeeze(1)
         if not len(pending):
