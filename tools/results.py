@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpatcher.bench.leaderboard import ResultTable, head, rank_sentence, read_bench
-from gpatcher.bench.plan import PAPER_MODELS, TITLES, paper_figures
+from gpatcher.bench.plan import PAPER_MODELS, TITLES, load_experiment, paper_figures
 from gpatcher.bench.statistics import rank
 from gpatcher.errors import counted
 from gpatcher.io import write_text
@@ -69,7 +69,7 @@ def against_baselines(tables: Sequence[ResultTable]) -> str:
         if d in table.budgets and set(shipped.get(d, {})) >= set(PAPER_MODELS)
     ]
     for table, dataset in columns:
-        if {entry["trials"] for entry in shipped[dataset].values()} != {table.budgets[dataset]}:
+        if {shipped[dataset][name]["trials"] for name in PAPER_MODELS} != {table.budgets[dataset]}:
             raise SystemExit(f"the records of {dataset} do not match the shipped settings; run the bench again")
     runs = {name: {d: table.runs[name, d] for table, d in columns if (name, d) in table.runs} for name in TITLES}
     runs = {name: by_set for name, by_set in runs.items() if by_set}
@@ -90,6 +90,20 @@ def against_baselines(tables: Sequence[ResultTable]) -> str:
     return "\n".join([text, "", *lines])
 
 
+def with_rounds() -> str:
+    """Return the table of Deep-GPatcher on the edges as filed."""
+    experiment = load_experiment("directed")
+    records = read_records(BENCH / "directed" / "records.jsonl")
+    trials, cells = [], []
+    for dataset in experiment.datasets:
+        settings, budget = resolve_settings("deep", dataset)
+        own = [r for r in records if r["row"] == "deep" and r["dataset"] == dataset and r["error"] is None]
+        cells.append(cell([r["test"] for r in own if r["settings"] == settings]))
+        trials.append("-" if budget is None else str(budget))
+    header = ["test, %", *map(head, experiment.datasets)]
+    return markdown_table(header, [["trials", *trials], ["**Deep-GPatcher**", *cells]])
+
+
 def insert_table(text: str, name: str, table: str) -> str:
     """Return the text with the table between its two markers."""
     start, end = f"<!-- {name}: made by tools/results.py -->", f"<!-- end of {name} -->"
@@ -102,6 +116,7 @@ def made() -> dict[Path, str]:
     tables = read_bench(BENCH)
     compared = [table for table in tables if table.name in ("table1", "leak_free")]
     text = insert_table(README.read_text(), "results", against_paper())
+    text = insert_table(text, "rounds", with_rounds())
     return {
         README: insert_table(text, "comparison", against_baselines(compared)),
         Path("docs/results.md"): markdown(tables),

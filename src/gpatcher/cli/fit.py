@@ -42,6 +42,7 @@ def fit(
         _model(
             "NAME",
             "heterophily-aware, polynomial, shared, heat, bandpass, ppr, hop, or auto: by size and validation loss.",
+            hidden=True,
         ),
     ] = None,
     changes: Annotated[
@@ -66,14 +67,16 @@ def fit(
     time: Annotated[
         str | None, _split("COLUMN", "Column of --nodes with a time: train before validation before test.")
     ] = None,
-    group: Annotated[str | None, _split("COLUMN", "Column of --nodes whose values stay in one part.")] = None,
+    group: Annotated[
+        str | None, _split("COLUMN", "Column of --nodes whose values stay in one part.", hidden=True)
+    ] = None,
     folds: Annotated[int | None, _split("N", "Cross-validation on --nodes with N folds.")] = None,
     on_rare_class: Annotated[
         str, _split("POLICY", "Classes with one labelled node: error, keep (for training) or unlabel.", hidden=True)
     ] = "error",
     out: Annotated[Path, _output("FOLDER", "Folder for the records, the model and the page.")] = Path("run"),
     resume: Annotated[bool, _output(None, "Skip finished runs and continue an interrupted one.", "--resume")] = False,
-    compare: Annotated[bool, _output(None, "Train MLP and GCN on the same split, for the page.")] = True,
+    compare: Annotated[bool, _output(None, "Train MLP and GCN on the same split, for the page.", hidden=True)] = True,
     patches: Annotated[
         Path | None, _cluster("FOLDER", "The table that 'gpatcher patches' wrote, to train from.")
     ] = None,
@@ -85,17 +88,21 @@ def fit(
             "eigenvectors may take. Pages of files on disk do not count.",
         ),
     ] = None,
-    device: Annotated[str, _cluster("DEVICE", "cpu, cuda, ...")] = "cpu",
+    device: Annotated[str, _cluster("DEVICE", "cpu, cuda, ...", hidden=True)] = "cpu",
     engine: Annotated[str, _cluster("NAME", "local, or ray to train on a cluster from --patches.")] = "local",
     ray_address: Annotated[
-        str | None, _cluster("HOST:PORT", "A running Ray cluster, or auto. Default: a local one.")
+        str | None, _cluster("HOST:PORT", "A running Ray cluster, or auto. Default: a local one.", hidden=True)
     ] = None,
     workers: Annotated[
-        int | None, _cluster("N", "Processes on the cluster. Default: one per CPU, up to 8.", min=1)
+        int | None, _cluster("N", "Processes on the cluster. Default: one per CPU, up to 8.", min=1, hidden=True)
     ] = None,
     root: Root = None,
 ) -> None:
-    """Train, score and save: records.jsonl, a model and a page that shows how far to trust it."""
+    """Train, score and save: records.jsonl, a model and a page that shows how far to trust it.
+
+    More options: --extractor, --group, --no-compare, --device, --ray-address, --workers, --delimiter, --on-rare-class,
+    --on-unknown-id, --on-duplicate-id, --on-missing-id.
+    """
     cluster = _ray_engine(engine, ray_address, workers, patches)
     settings = _settings(model, source, preset, extractor, changes or [], patches)
     ways: dict[str, Any] = {"split_column": split_column, "time": time, "group": group, "folds": folds}
