@@ -204,7 +204,7 @@ def test_unknown_settings_leave_nothing_behind(graph, tmp_path):
     for settings in ({"nonsense": {}}, {"train": {"nonsense": 1}}, {"patches": {"name": "nonsense"}}):
         with pytest.raises(InputError, match="nonsense"):
             run_splits(graph, "fast", settings, tmp_path / "run")
-    with pytest.raises(InputError, match="gpatcher or fast, got 'gcn'"):
+    with pytest.raises(InputError, match="one of gpatcher, fast, deep, got 'gcn'"):
         run_splits(graph, "gcn", {}, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -160,7 +160,7 @@ def _settings(
 
     if model not in PATCHERS:
         raise InputError(
-            f"'gpatcher fit' trains {' or '.join(PATCHERS)}, got {model!r}; 'gpatcher bench' has the others"
+            f"'gpatcher fit' trains one of {', '.join(PATCHERS)}, got {model!r}; 'gpatcher bench' has the others"
         )
     parsed = dict(parse_change(text) for text in changes)
     if extractor is not None:

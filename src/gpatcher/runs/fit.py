@@ -86,7 +86,7 @@ def fit_splits(
     write what else belongs into the folder; until then an earlier run in it stays as it was.
     """
     if model not in PATCHERS:
-        raise InputError(f"fit_splits trains {' or '.join(PATCHERS)}, got {model!r}; run_job trains a baseline")
+        raise InputError(f"fit_splits trains one of {', '.join(PATCHERS)}, got {model!r}; run_job trains a baseline")
     options, progress = options or FitOptions(), progress or FitProgress()
     settings = complete(settings, model)
     runs = plan_runs(graph, options.splits, options.seed)
