@@ -14,7 +14,7 @@ from gpatcher.errors import counted
 from gpatcher.io import write_text
 from gpatcher.report.text_tables import csv_text, latex, markdown
 from gpatcher.runs.records import read_records, summarise
-from gpatcher.runs.settings import resolve_settings, shipped_settings
+from gpatcher.runs.settings import PATCHERS, resolve_settings, shipped_settings
 
 README = Path("README.md")
 BENCH = Path("results/bench")
@@ -101,7 +101,23 @@ def with_rounds() -> str:
         cells.append(cell([r["test"] for r in own if r["settings"] == settings]))
         trials.append("-" if budget is None else str(budget))
     header = ["test, %", *map(head, experiment.datasets)]
-    return markdown_table(header, [["trials", *trials], ["**Deep-GPatcher**", *cells]])
+    table = markdown_table(header, [["trials", *trials], ["**Deep-GPatcher**", *cells]])
+    return f"{table}\n\n{mixer_sentence()}"
+
+
+def mixer_sentence() -> str:
+    """Return how often validation wanted the mixer."""
+    shipped = [
+        resolve_settings(model, dataset)[0]["model"]["readout"]
+        for dataset, models in shipped_settings().items()
+        for model in PATCHERS
+        if model in models
+    ]
+    wanted = sum("mixer" in readout for readout in shipped)
+    return (
+        f"The mixer of the paper is part of {wanted} of the {len(shipped)} shipped settings: elsewhere validation "
+        "preferred the node itself and the score-weighted mean of its patch alone."
+    )
 
 
 def insert_table(text: str, name: str, table: str) -> str:
