@@ -1,9 +1,11 @@
 """Beyond the paper: what each part of Deep-GPatcher is worth, none of it tuned to a data set."""
 
+from typing import Any
+
 from gpatcher.bench.plan import Experiment, Row
 
 _MIXER = {"model.readout": ["ego", "mean", "mixer"]}
-_CHANGES = {
+_CHANGES: dict[str, dict[str, Any]] = {
     "default": {},
     "one round": {"model.rounds": 1},
     "eight rounds": {"model.rounds": 8},
