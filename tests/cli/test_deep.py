@@ -17,12 +17,12 @@ def run_here(tmp_path, command_in):
 
 
 @pytest.mark.parametrize(
-    ("changes", "sources"),
+    ("changes", "sources"),  # sizes above the largest degree are cut to it
     [
-        ((), [("hop", "both", 512)]),
+        ((), [("hop", "both", 10)]),
         (
             ("--set", "patches=hop:direction=out,size=8 + hop:direction=in", "--set", "model.readout=ego,mean,labels"),
-            [("hop", "out", 8), ("hop", "in", 16)],
+            [("hop", "out", 8), ("hop", "in", 10)],
         ),
         (("--set", "patches=ppr:size=4", "--set", "features.structure=degree,clustering"), [("ppr", "both", 4)]),
     ],

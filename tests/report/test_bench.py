@@ -120,7 +120,7 @@ def test_page_in_a_browser(open_page, everything, tmp_path):
         marks = figure.locator(".scatterlayer path, .heatmaplayer image")
         assert marks.count() > 0
         assert marks.first.bounding_box()["width"] > 0
-    table = page.locator("section", has=page.get_by_text("Table 1: all models")).locator("table")
+    table = page.locator("section", has=page.get_by_text("Table 1: the models on the nine data sets")).locator("table")
     assert table.locator("thead th").all_inner_texts()[2:5] == ["Texas", "Cornell", "Wisconsin"]
     rows = table.locator("tbody tr").all()
     assert len(rows) == 13 + 2
