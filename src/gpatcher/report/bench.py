@@ -26,7 +26,7 @@ _DARK_ORANGE = "#c05a17"  # readable as small text
 _NOT_RUN = Markup('<span class="absent">{}</span>').format(NOT_RUN)
 _MAX_FAILURES = 30
 _LEGEND = [
-    "A cell: mean ± standard deviation over the runs, in %; below it the 95 % interval of the mean by bootstrap over "
+    "A cell: mean ± standard deviation over the runs, in %; below it the 95 % interval of the mean by Student's t over "
     "the runs, then the result in the paper and the difference to it. Bold: the largest mean of the column.",
     "† Many test nodes have a duplicate in train: the score rewards memorisation.",
     "Runs: every split of the data set, or several seeds if it has one split. The code of the splits is a hash: equal "
