@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from gpatcher.datasets.synthetic import csbm
-from gpatcher.errors import InputError
+from gpatcher.errors import InputError, InputWarning
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
 from gpatcher.model import gpatcher as module
@@ -195,6 +195,19 @@ def test_labels_help_where_the_features_say_nothing():
         results[readout] = fit(model, FeatureTable(graph.x), graph.labels(), split, TrainConfig(epochs=150, lr=0.02))
     assert results["ego", "mean"].val_accuracy < 0.65
     assert results["ego", "mean", "labels"].val_accuracy > 0.8
+
+
+def test_a_class_without_training_labels_and_a_graph_without_edges(graph):
+    train = np.flatnonzero(np.array(graph.labels()) == 0)[:5]
+    model = build(graph, SOURCES["two"], labels_of(graph, train), rounds=2, readout=("ego", "mean", "labels"))
+    assert torch.isfinite(model(FeatureTable(graph.x), torch.from_numpy(train))).all()
+    lone = Graph.from_edge_index(np.zeros((2, 0), int), x=graph.x, y=graph.labels(), num_nodes=60)
+    model = build(
+        lone, (Hop(size=4),), labels_of(lone, train), rounds=3, norm="batch", readout=("ego", "mean", "labels")
+    )
+    assert torch.isfinite(model(FeatureTable(lone.x), torch.arange(60))).all()
+    with pytest.raises(InputError, match="needs the labels of the members"):
+        model.classify(torch.zeros(60, 8), model._views(torch.arange(60)))
 
 
 def test_bad_settings_are_named(graph):

@@ -66,6 +66,24 @@ def test_reversing_the_edges_swaps_the_directions(graphs, graph, make):
     np.testing.assert_array_equal(one.score, two.score)
 
 
+@pytest.mark.parametrize("hop", [1, 2])
+def test_on_an_undirected_graph_all_directions_of_a_hop_are_one(weighted, hop):
+    undirected = weighted.undirected()
+    both, *others = (extract_patches(undirected, Hop(size=30, hop=hop, direction=d)) for d in ("both", *DIRECTIONS))
+    for other in others:
+        for v in range(undirected.n):
+            assert set(both.index[v]) == set(other.index[v])
+        np.testing.assert_allclose(other.score, both.score, atol=1e-6)
+
+
+@pytest.mark.parametrize("direction", ["both", *DIRECTIONS])
+def test_a_graph_without_edges_has_patches_of_single_nodes(graphs, direction):
+    graph = graphs.build(np.array([], int), np.array([], int), n=3)
+    assert Hop(size=8, direction=direction).resolve(graph)[0].size == 1
+    for extractor in (Hop(size=4, direction=direction), PPR(size=4, direction=direction)):
+        assert extract_patches(graph, extractor).index.tolist() == [[v, -1, -1, -1] for v in range(3)]
+
+
 def test_a_walk_ends_where_no_edge_leaves(graphs):
     # 0 -> 1 -> 2, and 3 alone
     graph = graphs.build([0, 1], [1, 2], n=4)

@@ -231,7 +231,7 @@ def test_test_nodes_without_labels_leave_no_result(graph):
         assert (record["test"], record["test_accuracy"], record["metrics"]["test"]) == (None, None, None)
         assert record["val"] > 0
     assert record["calibration"]["test_error_after"] is None
-    assert record["calibration"]["val_error_after"] is not None
+    assert 0 <= record["calibration"]["val_error_after"] <= 1
 
 
 def test_leaky_data_sets_are_marked(graph):

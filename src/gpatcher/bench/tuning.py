@@ -322,8 +322,7 @@ def _defaults(model: str) -> dict[str, Any]:
     settings = resolve_settings(model, preset="default")[0]
     flat = {f"{section}.{name}": value for section, values in settings.items() for name, value in values.items()}
     if model in PATCHERS:
-        names = {name: ",".join(flat[name]) for name in _LISTS}
-        return {**flat, **names, "patches": "hop:size=512"}
+        return {**flat, **{name: ",".join(flat[name]) for name in _LISTS}}
     own = inspect.signature(BASELINES[model]).parameters.values()
     return {f"model.{p.name}": p.default for p in own if p.default is not p.empty} | flat
 

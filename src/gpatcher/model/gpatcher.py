@@ -340,7 +340,8 @@ class GPatcher(nn.Module):
         last = self.rounds[-1]
         readout = last(last.norm(h), views)
         if self.reads_labels:
-            assert labels is not None
+            if labels is None:
+                raise InputError("the readout 'labels' needs the labels of the members: pass labels")
             readout = torch.cat([readout, *(view.histogram(labels) for view in views)], 1)
         logits: Tensor = self.classifier(F.dropout(readout, self.config.dropout, self.training))
         return logits
