@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from dataclasses import dataclass
 
 import pytest
 
@@ -131,7 +132,66 @@ def test_manifest_of_another_version(tmp_path):
     io.write_json(tmp_path / "m.json", {"format": "things", "version": 3})
     with pytest.raises(InputError, match="has version 3, this gpatcher reads 4; create it again"):
         io.read_manifest(tmp_path / "m.json", "things", 4, "thing")
-    assert io.read_manifest(tmp_path / "m.json", "things", 3, "thing")["version"] == 3
+    assert io.read_manifest(tmp_path / "m.json", "things", 3, "thing") == {}
+
+
+@dataclass(frozen=True)
+class Thing:
+    name: str
+    size: int
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({}, None),
+        ({"size": "3"}, r"m.json is damaged: thing.size must be int, got '3'"),
+        ({"size": None}, r"thing.size must be int"),
+        ({"more": 1}, r"thing has the unknown field 'more'"),
+        ({"size": 4}, r"m.json is damaged or was edited: it does not match its own checksum"),
+        ({"checksum": "0" * 16}, r"its own checksum"),
+    ],
+)
+def test_fields_of_a_manifest_are_checked_and_named(tmp_path, change, message):
+    path = tmp_path / "m.json"
+    io.write_json(path, {"format": "things", "version": 1, "name": "Ä", "size": 3})
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    if message is None:
+        assert io.read_manifest(path, "things", 1, "thing", Thing) == Thing("Ä", 3)
+    else:
+        with pytest.raises(InputError, match=message):
+            io.read_manifest(path, "things", 1, "thing", Thing)
+
+
+def test_large_files_are_hashed_only_when_asked(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_bytes(b"a" * 100)
+    entry = io.FileEntry(**io.list_files([path])["file"])
+    path.write_bytes(b"a" * 99 + b"b")
+    with pytest.raises(InputError, match="file is damaged: its content does not match its checksum"):
+        io.check_file(path, entry, "do it again")
+    monkeypatch.setattr(io, "_SMALL_BYTES", 50)
+    io.check_file(path, entry, "do it again")
+    with pytest.raises(InputError, match=r"its content .*; do it again"):
+        io.check_file(path, entry, "do it again", always=True)
+
+
+def test_verify_names_everything_that_is_wrong(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.bin").write_text(name)
+    io.write_json(
+        tmp_path / "m.json", {"format": "things", "version": 1, "files": io.list_files(tmp_path.glob("*.bin"))}
+    )
+    (tmp_path / "else.json").write_text("{}")  # of somebody else
+    assert list(io.verify(tmp_path)) == [(tmp_path / "m.json", 2, [])]
+    (tmp_path / "one.bin").write_text("One")
+    (tmp_path / "two.bin").unlink()
+    [(_, _, problems)] = io.verify(tmp_path)
+    assert [name in text for name, text in zip(("one.bin", "two.bin"), sorted(problems), strict=True)] == [True, True]
+    for content in ("{", "[" * 100000, '{"format": "things"}'):
+        (tmp_path / "m.json").write_text(content)
+        [(_, _, [problem])] = io.verify(tmp_path)
+        assert "m.json" in problem
 
 
 def test_checksum_of_bytes_and_of_a_file(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Errors and warnings about the input, and how messages quote values and counts.
+"""Errors and warnings about the input, checks of parameters, and how messages quote values and counts.
 
 No heavy imports, so that ``--help`` is fast.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 MAX_SHOWN = 5  # values listed in a message
@@ -51,3 +51,29 @@ def counted(number: int, one: str, many: str | None = None) -> str:
     ('1 column', '1,200 columns', '2 classes')
     """
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
+def check_at_least(minimum: float, **values: float) -> None:
+    """Raise if one of the values is smaller, or not a number."""
+    for name, value in values.items():
+        if not value >= minimum:
+            raise InputError(f"{name} must be at least {minimum}, got {value}")
+
+
+def check_fraction(name: str, value: float, *, one: bool = False) -> None:
+    """Raise if the value lies outside [0, 1), or outside [0, 1] with ``one``."""
+    if not (0 <= value < 1 or (one and value == 1)):
+        raise InputError(f"{name} must lie in [0, 1{']' if one else ')'}, got {value}")
+
+
+def check_choice(name: str, value: object, choices: Collection[str]) -> None:
+    """Raise if the value is none of the choices."""
+    if value not in choices:
+        raise InputError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def check_count(**values: float) -> None:
+    """Raise if one of the values is not an integer of at least 1."""
+    for name, value in values.items():
+        if not value >= 1 or value != int(value):
+            raise InputError(f"{name} must be an integer of at least 1, got {value}")

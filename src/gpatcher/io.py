@@ -12,18 +12,21 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
+from gpatcher.codec import from_json
 from gpatcher.errors import InputError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_BLOCK_BYTES = 1 << 22  # read at a time for a hash
+_BLOCK_BYTES = 1 << 18  # read at a time for a hash
+_SMALL_BYTES = 1 << 26  # files up to this size are compared with their checksum whenever they are opened
 
 
 @contextmanager
@@ -58,7 +61,12 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_json(path: str | Path, content: Any) -> None:
-    """Write an object as JSON whole or not at all; NaN and infinity are refused."""
+    """Write an object as JSON whole or not at all; NaN and infinity are refused.
+
+    A manifest, that is a dict with a ``format``, gets a checksum of itself; `read_manifest` reads it.
+    """
+    if isinstance(content, dict) and "format" in content:
+        content = {**content, "checksum": _own_checksum(content)}
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
@@ -116,6 +124,19 @@ def make_folder(folder: str | Path) -> Path:
     return folder
 
 
+def remove_folder(folder: Path) -> None:
+    """Remove a folder with all that is in it, if it exists; it is renamed first, so that no half of it remains."""
+    if not folder.exists():
+        return
+    draft = folder.with_name(f".{folder.name}-{socket.gethostname()}-{os.getpid()}.partial")
+    try:
+        shutil.rmtree(draft, ignore_errors=True)
+        folder.replace(draft)
+    except OSError as error:
+        raise write_error(folder, error) from None
+    shutil.rmtree(draft, ignore_errors=True)
+
+
 def clear_drafts(folder: Path) -> None:
     """Remove the drafts that killed processes left in a folder."""
     for draft in folder.glob(".*.partial"):
@@ -125,21 +146,87 @@ def clear_drafts(folder: Path) -> None:
             draft.unlink(missing_ok=True)
 
 
-def read_manifest(path: Path, kind: str, version: int, what: str) -> dict[str, Any]:
-    """Read the JSON file that describes a folder with ``what``; its fields ``format`` and ``version`` must match."""
+@dataclass(frozen=True)
+class FileEntry:
+    """Size and checksum of a file, as listed under ``files`` in a manifest."""
+
+    bytes: int
+    checksum: str
+
+
+def list_files(paths: Iterable[Path]) -> dict[str, dict[str, Any]]:
+    """Return the entries of files of one folder, by name."""
+    return {path.name: {"bytes": path.stat().st_size, "checksum": checksum(path)} for path in paths}
+
+
+def check_file(path: Path, entry: FileEntry, advice: str, *, always: bool = False) -> None:
+    """Compare a file with its entry: the size, and the checksum, that of a large file only with ``always``."""
     try:
-        manifest: Any = json.loads(path.read_text(encoding="utf-8"))
+        size = path.stat().st_size
+        if size != entry.bytes:
+            raise InputError(f"{path} is damaged: it has {size:,} bytes, not {entry.bytes:,}; {advice}")
+        if (always or size <= _SMALL_BYTES) and checksum(path) != entry.checksum:
+            raise InputError(f"{path} is damaged: its content does not match its checksum {entry.checksum}; {advice}")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); {advice}") from None
+
+
+def _own_checksum(manifest: dict[str, Any]) -> str:
+    content = {name: value for name, value in manifest.items() if name != "checksum"}
+    return checksum(json.dumps(content, sort_keys=True).encode())
+
+
+def read_manifest(path: Path, kind: str, version: Any, what: str, hint: Any = dict[str, Any]) -> Any:
+    """Read a manifest of ``what``; its other fields are those of the dataclass ``hint``, which is returned.
+
+    Another format or version, a missing or wrong field, which is named, and a wrong checksum are errors.
+    """
+    try:
+        manifest: Any = json.loads(path.read_bytes())
         matches = manifest["format"] == kind
-    except (ValueError, KeyError, TypeError):
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror})") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
         matches = False
     if not matches:
-        raise InputError(f"{path} does not describe a {what}; choose another folder")
+        raise InputError(f"{path} does not describe a {what}, or is damaged; choose another folder")
     if manifest.get("version") != version:
         raise InputError(
-            f"the {what} in {path.parent} has version {manifest.get('version')}, this gpatcher reads {version}; "
-            "create it again"
+            f"{path}: the {what} has version {manifest.get('version')}, this gpatcher reads {version}; create it again"
         )
-    return dict(manifest)
+    try:
+        fields = {name: manifest[name] for name in manifest if name not in ("format", "version", "checksum")}
+        content = from_json(hint, fields, what)
+    except ValueError as error:
+        raise InputError(f"{path} is damaged: {error}; create it again") from None
+    if manifest.get("checksum") != _own_checksum(manifest):
+        raise InputError(f"{path} is damaged or was edited: it does not match its own checksum; create it again")
+    return content
+
+
+def verify(folder: Path) -> Iterator[tuple[Path, int, list[str]]]:
+    """Compare everything below a folder that a manifest lists with its checksum.
+
+    Yields the path of each manifest, the number of files that it lists, and what is wrong.
+    """
+    for path in sorted(folder.rglob("*.json")):
+        problems: list[str] = []
+        files: dict[str, FileEntry] = {}
+        try:
+            manifest = json.loads(path.read_bytes())
+            if not isinstance(manifest, dict) or not {"format", "checksum"} & manifest.keys():
+                continue  # of somebody else
+            kind = str(manifest.get("format"))
+            content = read_manifest(path, kind, manifest.get("version"), kind.removeprefix("gpatcher-"))
+            files = from_json(dict[str, FileEntry], content.get("files", {}), "files")
+        except (OSError, ValueError, RecursionError) as error:
+            problems.append(str(error) if isinstance(error, InputError) else f"{path} is damaged: {error}")
+        for name, entry in files.items():
+            try:
+                check_file(path.parent / name, entry, "create it again", always=True)
+            except InputError as error:
+                problems.append(str(error))
+        yield path, len(files), problems
 
 
 def checksum(content: bytes | memoryview | Path) -> str:

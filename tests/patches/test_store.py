@@ -17,6 +17,7 @@ import torch
 
 from gpatcher.datasets.load import load_graph
 from gpatcher.errors import InputError
+from gpatcher.io import write_json
 from gpatcher.patches.ppr import PPR, push_patches
 from gpatcher.patches.store import PatchTable, StoredPatches, _make_shard, write_patches
 from gpatcher.scale.executors import LocalEngine
@@ -272,7 +273,7 @@ def test_another_file_in_place_of_the_manifest_is_refused(graph, tmp_path, text)
 @pytest.mark.parametrize(("change", "words"), [({"version": 99}, "version 99"), ({"complete": False}, "not finished")])
 def test_other_versions_and_unfinished_tables_are_refused(table, change, words):
     path = table.folder / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    write_json(path, json.loads(path.read_text()) | change)
     with pytest.raises(InputError, match=words):
         PatchTable.open(table.folder)
 
@@ -304,14 +305,13 @@ def test_a_folder_that_machines_do_not_share_is_an_error(graph, tmp_path):
 # ------------------------------------------------------------------------------------------------ real faults
 
 LARGER = "rmat:n=8000,m=80000,seed=1"
-COMMAND = [sys.executable, "-c", "from gpatcher.cli import main; main()", "patches", LARGER, "--size", "8"]
-OPTIONS = ["--shard", "512", "--threads", "1", "--eps", "2e-6"]
+ARGUMENTS = ["patches", LARGER, "--size", "8", "--shard", "512", "--threads", "1", "--eps", "2e-6"]
 
 
 def begin(folder, count):
     """Start the command and wait until some shards exist."""
     restore = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # background jobs of a shell ignore Ctrl-C
-    command = [*COMMAND, *OPTIONS, "--out", str(folder)]
+    command = [sys.executable, "-c", "from gpatcher.cli import main; main()", *ARGUMENTS, "--out", str(folder)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=restore)
     while len(shards(folder)) < count:
         assert process.poll() is None, process.stderr.read()
@@ -319,13 +319,18 @@ def begin(folder, count):
     return process
 
 
-def finish(folder):
-    done = subprocess.run([*COMMAND, *OPTIONS, "--out", str(folder)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return PatchTable.open(folder)
+@pytest.fixture
+def finish(command_in, tmp_path):
+    """Call the same command again, without a new process."""
+
+    def call(folder):
+        command_in(tmp_path, *ARGUMENTS, "--out", folder)
+        return PatchTable.open(folder)
+
+    return call
 
 
-def test_after_a_kill_the_same_command_writes_only_missing_shards(tmp_path):
+def test_after_a_kill_the_same_command_writes_only_missing_shards(finish, tmp_path):
     process = begin(tmp_path / "a", 2)
     process.send_signal(signal.SIGKILL)
     process.communicate()
@@ -342,7 +347,7 @@ def test_after_a_kill_the_same_command_writes_only_missing_shards(tmp_path):
     assert whole.files == table.files
 
 
-def test_ctrl_c_keeps_finished_shards_and_says_how_to_continue(tmp_path):
+def test_ctrl_c_keeps_finished_shards_and_says_how_to_continue(finish, tmp_path):
     process = begin(tmp_path, 1)
     process.send_signal(signal.SIGINT)
     _, message = process.communicate(timeout=60)

@@ -129,11 +129,12 @@ def test_a_killed_training_worker_on_a_cluster(loopback_only, tmp_path):
     assert output["gap"] < 1e-2
     assert output["record"]["epochs"] == 40
     assert output["record"]["batch_size"] == 64
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+    assert sorted(path.name for path in (tmp_path / "run").iterdir() if not path.name.startswith(".")) == [
         "evaluation.json",
         "model.json",
         "model.safetensors",
         "records.jsonl",
+        "run.json",
     ]
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import gpatcher.spectral.spectrum as spectrum
 from gpatcher.graph.graph import Graph
+from gpatcher.io import checksum
 from gpatcher.spectral.spectrum import eigenpairs, graph_spectrum
 
 N = 24
@@ -124,6 +125,19 @@ def test_only_larger_graphs_are_cached_and_in_the_folder_of_the_user(tmp_path, m
     folder = tmp_path / "mine" / "spectra"
     folder.mkdir(parents=True)
     stored = np.vstack([np.linspace(-1, 1, n), np.eye(n)]).astype(np.float32)
-    np.save(folder / f"{path_graph.fingerprint}-float32.npy", stored)
+    path = folder / f"{path_graph.fingerprint}-float32.npy"
+    np.save(path, stored)
+    path.with_suffix(".sha256").write_text(checksum(path))
     np.testing.assert_array_equal(graph_spectrum(path_graph).values, stored[0])
     assert len(decompositions) == 1
+
+
+def test_a_changed_bit_is_noticed(tmp_path, decompositions):
+    graph = make_graph()
+    expected = eigenpairs(graph, cache=tmp_path).vectors
+    [path] = tmp_path.glob("*.npy")
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 0x40
+    path.write_bytes(content)
+    np.testing.assert_array_equal(eigenpairs(graph, cache=tmp_path).vectors, expected)
+    assert len(decompositions) == 2

@@ -428,6 +428,19 @@ def test_a_finished_checkpoint_is_not_trained_again(tmp_path):
     assert (one.history, one.test_accuracy) == (two.history, two.test_accuracy)
 
 
+def test_no_bit_of_a_checkpoint_can_change_unnoticed(tmp_path):
+    x, y, split = data()
+    path = tmp_path / "checkpoint"
+    fit(Tiny(), x, y, split, TrainConfig(epochs=5), checkpoint=path)
+    whole = path.read_bytes()
+    for bit in np.random.default_rng(0).integers(len(whole) * 8, size=60):
+        content = bytearray(whole)
+        content[bit // 8] ^= 1 << (bit % 8)
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=r"checkpoint .*damaged"):
+            fit(Tiny(), x, y, split, TrainConfig(epochs=5), checkpoint=path)
+
+
 def test_an_interrupted_save_keeps_the_earlier_checkpoint(tmp_path, monkeypatch):
     x, y, split = data()
     path = tmp_path / "run.safetensors"

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 import warnings
+from http.client import HTTPException
 from pathlib import Path
 
-from gpatcher.datasets.download import LOCK, NOT_THE_FILE, build, check_counts, publish, read_processed, reason
-from gpatcher.datasets.registry import NAMED, canonical_key, dataset_root, named_set, suggestion
+from gpatcher.datasets.download import download, download_failed, publish
+from gpatcher.datasets.raw import read_raw
+from gpatcher.datasets.registry import NAMED, canonical_key, dataset_root, missing_files, named_set, suggestion
 from gpatcher.datasets.synthetic import GENERATORS, parse_source
 from gpatcher.errors import InputError, InputWarning, warn_input
 from gpatcher.graph.graph import Graph
+
+# Warning filters are global to the process: only one thread at a time may change them.
+_LOCK = threading.Lock()
 
 
 def load_graph(source: str, root: str | Path | None = None) -> Graph:
@@ -50,27 +56,29 @@ def load_dataset(name: str, root: str | Path | None = None) -> Graph:
     """Load a benchmark graph, a key of `NAMED`, with its splits; missing files are downloaded.
 
     The direction of the edges is kept as filed (Texas, Cornell, Wisconsin, Chameleon, Squirrel, Actor and the two sets
-    ``...-filtered-directed``); the other sets are undirected. Raw files are read in a temporary folder and new files
-    are published whole, so that a failure, an interruption or a second process leaves nothing incomplete.
+    ``...-filtered-directed``); the other sets are undirected. Only raw files are read, and nothing in them is executed.
+    A download is compared with the published hash where that is on record, read, and only then put into the data
+    folder, so that a failure, an interruption or a second process leaves nothing incomplete.
     """
     dataset, base = named_set(name), dataset_root(root)
-    processed = base / dataset.processed
-    damage: str | None = None
-    with LOCK, warnings.catch_warnings():
-        # peculiarities of a published file are not the user's concern here; the diagnosis shows them
-        warnings.simplefilter("ignore", InputWarning)
-        if dataset.reader is not None and processed.is_file():
-            try:
-                return check_counts(dataset, read_processed(dataset, processed))
-            except NOT_THE_FILE:
-                raise
-            except Exception as error:  # a broken pickle may raise anything
-                damage = reason(error)
-        with tempfile.TemporaryDirectory(prefix="gpatcher-", ignore_cleanup_errors=True) as stage:
-            graph, downloaded = build(dataset, base, Path(stage))
-            kept = publish(dataset, Path(stage), base, downloaded, replace=damage is not None)
-    if damage is not None:
-        warn_input(f"{dataset.name}: {processed} could not be read ({damage}); it was rebuilt from the raw files")
-    if downloaded and not kept:
-        warn_input(f"{dataset.name}: {base} cannot be written, so the {len(downloaded)} files downloaded were not kept")
+    raw = base / dataset.raw
+    missing = [path.name for path in missing_files(name, base)]
+    with tempfile.TemporaryDirectory(prefix="gpatcher-", ignore_cleanup_errors=True) as stage:
+        try:
+            download(dataset, missing, Path(stage))
+        except (OSError, HTTPException, InputError) as error:
+            raise download_failed(dataset, missing, raw, error) from None
+        paths = {file: (Path(stage) if file in missing else raw) / file for file in dataset.files}
+        try:
+            with _LOCK, warnings.catch_warnings():
+                # peculiarities of a published file are not the user's concern here; the diagnosis shows them
+                warnings.simplefilter("ignore", InputWarning)
+                graph = read_raw(dataset, paths)
+        except InputError as error:
+            kept = "; the downloaded files were not kept" if missing else ""
+            raise InputError(f"{dataset.name}, files in {raw}: {error}{kept}") from None
+        if missing and not publish(dataset, missing, Path(stage), base):
+            warn_input(
+                f"{dataset.name}: {base} cannot be written, so the {len(missing)} files downloaded were not kept"
+            )
     return graph

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import platformdirs
 
@@ -18,68 +18,60 @@ _PLANETOID_PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 
 @dataclass(frozen=True)
 class NamedSet:
-    """A benchmark graph: its files, the class that reads them and how results on it are reported."""
+    """A benchmark graph: its files, how they are read and how results on it are reported."""
 
     name: str  # as shown in tables
     raw: str  # folder of the raw files, relative to the data folder
     files: tuple[str, ...]  # names of the raw files
     protocol: str  # splits of the data set
-    reader: str | None = None  # class in torch_geometric.datasets, and its root; None for an npz file read by gpatcher
-    arguments: Mapping[str, Any] = field(default_factory=dict)  # further ones of the class
+    reader: Literal["planetoid", "geom-gcn", "npz"]  # format of the raw files, and where they are published
+    folder: str = ""  # of the published files of geom-gcn
     size: tuple[int, int, int] | None = None  # nodes, stored edges and test nodes of the first split
     directed: bool = False  # whether edges have a direction, which is kept as filed
     leaky: bool = False  # whether many test nodes duplicate training nodes
     metric: str = "accuracy"  # or "roc_auc", for two classes of very different sizes
 
-    @property
-    def processed(self) -> str:
-        """File that the class writes after reading the raw ones, relative to the data folder."""
-        return str(Path(self.raw).parent / "processed" / "data.pt")
-
-
-def _from_pyg(reader: str, name: str, raw: str, files: Iterable[str], protocol: str, **more: Any) -> NamedSet:
-    """Describe a set that a class of torch_geometric reads from a folder of the same name."""
-    return NamedSet(name, f"{reader}/{raw}", tuple(files), protocol, reader, **more)
+    def address(self, file: str) -> str:
+        """Return where a raw file is published, relative to the address of its source."""
+        if self.reader != "geom-gcn":
+            return file
+        return f"splits/{file}" if file.endswith(".npz") else f"new_data/{self.folder}/{file}"
 
 
 def _planetoid(name: str, nodes: int, edges: int) -> NamedSet:
-    files = (f"ind.{name.lower()}.{part}" for part in _PLANETOID_PARTS)
-    more = {"arguments": {"name": name}, "size": (nodes, edges, 1000)}
-    return _from_pyg("Planetoid", name, f"{name}/raw", files, "public split", **more)
+    files = tuple(f"ind.{name.lower()}.{part}" for part in _PLANETOID_PARTS)
+    return NamedSet(name, f"Planetoid/{name}/raw", files, "public split", "planetoid", size=(nodes, edges, 1000))
 
 
-def _geom_gcn(name: str, reader: str, raw: str, prefix: str, size: tuple[int, int, int], **more: Any) -> NamedSet:
-    """Describe a set of geom-gcn; the classes of torch_geometric keep the direction of the edges as filed."""
-    splits = (f"{prefix}_split_0.6_0.2_{i}.npz" for i in range(10))
+def _geom_gcn(name: str, raw: str, folder: str, size: tuple[int, int, int], **more: Any) -> NamedSet:
+    """Describe a set of geom-gcn; the direction of the edges is kept as filed."""
+    splits = (f"{folder}_split_0.6_0.2_{i}.npz" for i in range(10))
     files = ("out1_node_feature_label.txt", "out1_graph_edges.txt", *splits)
-    return _from_pyg(reader, name, raw, files, "ten geom-gcn splits (48/32/20)", size=size, directed=True, **more)
+    protocol = "ten geom-gcn splits (48/32/20)"
+    return NamedSet(name, raw, files, protocol, "geom-gcn", folder, size, directed=True, **more)
 
 
 def _webkb(name: str, size: tuple[int, int, int]) -> NamedSet:
-    key = name.lower()
-    return _geom_gcn(name, "WebKB", f"{key}/raw", key, size, arguments={"name": key})
+    return _geom_gcn(name, f"WebKB/{name.lower()}/raw", name.lower(), size)
 
 
 def _wikipedia(name: str, size: tuple[int, int, int]) -> NamedSet:
-    key = name.lower()
-    arguments = {"name": key, "geom_gcn_preprocess": True}
-    return _geom_gcn(name, "WikipediaNetwork", f"{key}/geom_gcn/raw", key, size, arguments=arguments, leaky=True)
+    return _geom_gcn(name, f"WikipediaNetwork/{name.lower()}/geom_gcn/raw", name.lower(), size, leaky=True)
 
 
 def _heterophilous(name: str, metric: str = "accuracy") -> NamedSet:
     key = name.lower().replace("-", "_")
-    more = {"arguments": {"name": name}, "metric": metric}
-    reader, protocol = "HeterophilousGraphDataset", "ten splits (50/25/25)"
-    return _from_pyg(reader, name, f"{key}/raw", [f"{key}.npz"], protocol, **more)
+    raw = f"HeterophilousGraphDataset/{key}/raw"
+    return NamedSet(name, raw, (f"{key}.npz",), "ten splits (50/25/25)", "npz", metric=metric)
 
 
 def _filtered(name: str, directed: bool = False) -> NamedSet:
     files = (f"{name.lower().replace('-', '_')}.npz",)
     protocol = "ten geom-gcn splits without the duplicate nodes (about 48/32/20)"
-    return NamedSet(name, "filtered", files, protocol, directed=directed)
+    return NamedSet(name, "filtered", files, protocol, "npz", directed=directed)
 
 
-# A truncated text file still parses, hence the sizes; a truncated pickle or npz file does not.
+# The folders are those of torch_geometric's classes. A truncated text file still parses, hence the sizes.
 NAMED: dict[str, NamedSet] = {
     dataset.name.lower(): dataset
     for dataset in (
@@ -91,7 +83,7 @@ NAMED: dict[str, NamedSet] = {
         _webkb("Wisconsin", (251, 515, 51)),
         _wikipedia("Chameleon", (2_277, 36_101, 456)),
         _wikipedia("Squirrel", (5_201, 217_073, 1_041)),
-        _geom_gcn("Actor", "Actor", "raw", "film", (7_600, 30_019, 1_520)),
+        _geom_gcn("Actor", "Actor/raw", "film", (7_600, 30_019, 1_520)),
         _filtered("Chameleon-filtered"),
         _filtered("Squirrel-filtered"),
         _filtered("Chameleon-filtered-directed", directed=True),

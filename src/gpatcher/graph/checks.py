@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from gpatcher.arrays import Features, FloatArray, IntArray, as_integers, as_numpy
+from gpatcher.arrays import BoolArray, Features, FloatArray, IntArray, as_integers, as_numpy
 from gpatcher.errors import MAX_SHOWN, InputError, counted, some, warn_input
 from gpatcher.graph.split import PARTS, Split
 
+MIN_WEIGHT, MAX_WEIGHT = 1e-15, 1e15  # of an edge
 BLOCK_BYTES = 1 << 24  # features are scanned in blocks of this size, so that a check needs no copy of them
 
 
@@ -62,8 +63,13 @@ def check_edge_ids(ids: IntArray, endpoint: str, n: int) -> None:
         )
 
 
+def is_weight(values: FloatArray) -> BoolArray:
+    """Return which values can be weights of edges: their sums and quotients must be finite in single precision."""
+    return (values >= MIN_WEIGHT) & (values <= MAX_WEIGHT)
+
+
 def check_weights(weights: Any, edges: int) -> FloatArray | None:
-    """Return weights as a float array of shape (edges,); they must be positive and finite."""
+    """Return weights as a float array of shape (edges,), each between MIN_WEIGHT and MAX_WEIGHT."""
     if weights is None:
         return None
     array = as_numpy(weights, "weights")
@@ -77,6 +83,7 @@ def check_weights(weights: Any, edges: int) -> FloatArray | None:
         (~np.isfinite(array), "not finite", "replace the weights or remove the edges"),
         (array < 0, "negative", "the normalised adjacency needs positive weights: shift them or remove the edges"),
         (array == 0, "zero", "weights must be positive: remove the edges"),
+        (~is_weight(array), "extreme", f"weights must lie between {MIN_WEIGHT:g} and {MAX_WEIGHT:g}: scale them"),
     ):
         edge = np.flatnonzero(invalid)
         if edge.size:

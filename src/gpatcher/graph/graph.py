@@ -310,8 +310,6 @@ class Graph:
         weight = check_weights(weights, source.size)
         (indptr, indices, merged), duplicates = rows_of_edges(source, target, weight, n)
         warn_duplicates(name, duplicates, source.size, weighted=weight is not None)
-        if duplicates and merged is not None and not np.isfinite(merged).all():
-            raise InputError("the weights of duplicate edges add up to a value that is not finite; scale them down")
         if not indices.size:
             warn_input(f"{name}: no edges, so {'the one node is' if n == 1 else f'all {n} nodes are'} isolated")
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpatcher.arrays import IntArray, as_integers, as_numpy
-from gpatcher.errors import InputError, counted, some
+from gpatcher.errors import InputError, check_at_least, counted, some
 
 if TYPE_CHECKING:
     from gpatcher.graph.graph import Graph
@@ -112,8 +112,7 @@ def stratified_split(y: npt.ArrayLike, train: float, val: float, seed: int) -> S
     """
     y = np.asarray(y)
     check_fractions(train, val)
-    if seed < 0:
-        raise InputError(f"seed must be at least 0, got {seed}")
+    check_at_least(0, seed=seed)
     labelled = np.flatnonzero(y >= 0)
     if not labelled.size:
         raise InputError(f"none of {y.size} nodes has a label, so nothing can be split; pass y with classes from 0 on")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,14 @@ import scipy.sparse as sp
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import PARTS, Split
-from gpatcher.io import new_folder, read_manifest, write_json
+from gpatcher.io import FileEntry, check_file, list_files, new_folder, read_manifest, write_json
 
 _FORMAT = "gpatcher-graph"
-_VERSION = 1
+_VERSION = 2
 _MANIFEST = "graph.json"
 _TEXT_IDS = "node_ids.parquet"
+_ADVICE = "store the graph again"
+_BLOCK = 1 << 16  # values checked at a time: read, not mapped, so that they do not count as memory in use
 # facts that take a pass over the edges to measure again, and their keys in the manifest
 _FACTS = {
     "one_way_edges": "one_way_edges",
@@ -27,6 +31,22 @@ _FACTS = {
     "fingerprint": "fingerprint",
     "content_hash": "content",
 }
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    name: str
+    classes: tuple[str, ...]
+    duplicate_edges: int
+    splits: int
+    text_ids: bool
+    x_shape: tuple[int, int] | None
+    arrays: dict[str, tuple[tuple[int, ...], str]]  # shape and dtype
+    files: dict[str, FileEntry]
+    one_way_edges: int
+    self_loops: int
+    fingerprint: str
+    content: str
 
 
 def save_graph(graph: Graph, folder: str | Path) -> Path:
@@ -50,13 +70,16 @@ def open_graph(folder: str | Path) -> Graph:
     folder = Path(folder)
     if not (folder / _MANIFEST).is_file():
         raise InputError(f"{folder} holds no graph: it has no {_MANIFEST}; 'gpatcher store' writes one")
-    manifest = read_manifest(folder / _MANIFEST, _FORMAT, _VERSION, "graph")
-    arrays = {name: _open_array(folder / f"{name}.npy", *expected) for name, expected in manifest["arrays"].items()}
+    manifest: _Manifest = read_manifest(folder / _MANIFEST, _FORMAT, _VERSION, "graph", _Manifest)
+    for name, entry in manifest.files.items():
+        check_file(folder / name, entry, _ADVICE)
+    arrays = {name: _open_array(folder / f"{name}.npy", *expected) for name, expected in manifest.arrays.items()}
+    _check_structure(folder, arrays, manifest)
     x: Any = arrays.get("x")
     if "x_data" in arrays:
-        x = sp.csr_array((arrays["x_data"], arrays["x_indices"], arrays["x_indptr"]), shape=manifest["x_shape"])
+        x = sp.csr_array((arrays["x_data"], arrays["x_indices"], arrays["x_indptr"]), shape=manifest.x_shape)
     node_ids: Any = arrays.get("node_ids")
-    if manifest["text_ids"]:
+    if manifest.text_ids:
         try:
             node_ids = pq.read_table(folder / _TEXT_IDS).column("id").to_numpy()
         except (OSError, pa.ArrowException) as error:
@@ -68,13 +91,46 @@ def open_graph(folder: str | Path) -> Graph:
         weights=arrays["weights"].view(np.ndarray) if "weights" in arrays else None,
         x=x,
         y=arrays["y"].view(np.ndarray) if "y" in arrays else None,
-        classes=tuple(manifest["classes"]),
-        splits=tuple(Split(*(arrays[f"split{k}_{part}"] for part in PARTS)) for k in range(manifest["splits"])),
-        name=manifest["name"],
-        duplicate_edges=manifest["duplicate_edges"],
+        classes=manifest.classes,
+        splits=tuple(Split(*(arrays[f"split{k}_{part}"] for part in PARTS)) for k in range(manifest.splits)),
+        name=manifest.name,
+        duplicate_edges=manifest.duplicate_edges,
         node_ids=node_ids,
-        facts={name: manifest[key] for name, key in _FACTS.items()},
+        facts={name: getattr(manifest, key) for name, key in _FACTS.items()},
     )
+
+
+def _check_structure(folder: Path, arrays: dict[str, npt.NDArray[Any]], manifest: _Manifest) -> None:
+    """Refuse offsets and ids with which compiled functions would read outside the arrays, and weights that are none.
+
+    The checksum finds such damage in small files; large ones are not hashed on opening.
+    """
+    n, m = arrays["indptr"].size - 1, arrays["indices"].size
+    bounds = {"indptr": (0, m), "indices": (0, n - 1), "y": (-1, len(manifest.classes) - 1)}
+    if manifest.x_shape is not None:
+        bounds |= {"x_indptr": (0, arrays["x_data"].size), "x_indices": (0, manifest.x_shape[1] - 1)}
+    for name, (low, high) in bounds.items():
+        path, last = folder / f"{name}.npy", low
+        for values in _blocks(path, arrays[name]) if name in arrays else ():
+            if values.min() < low or values.max() > high:
+                raise _damaged(path, f"its values must lie between {low} and {high}")
+            if name.endswith("indptr"):
+                if values[0] < last or (values[1:] < values[:-1]).any():
+                    raise _damaged(path, "its values must not decrease")
+                last = values[-1]
+        if name.endswith("indptr") and (arrays[name][0], arrays[name][-1]) != (low, high):
+            raise _damaged(path, f"it must lead from {low} to {high}")
+    for name in ("weights", "x", "x_data"):
+        for values in _blocks(folder / f"{name}.npy", arrays[name]) if name in arrays else ():
+            if not np.isfinite(values).all() or (name == "weights" and values.min() <= 0):
+                raise _damaged(folder / f"{name}.npy", "it holds values that are not finite, or weights below 0")
+
+
+def _blocks(path: Path, array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+    with path.open("rb") as file:
+        file.seek(getattr(array, "offset", 0))  # past the header
+        for start in range(0, array.size, _BLOCK):
+            yield np.fromfile(file, array.dtype, min(_BLOCK, array.size - start))
 
 
 def write_graph(graph: Graph, draft: Path, *, edges: bool = True) -> None:
@@ -100,7 +156,7 @@ def write_graph(graph: Graph, draft: Path, *, edges: bool = True) -> None:
     for name, array in arrays.items():
         if array is not None:
             np.save(draft / f"{name}.npy", array, allow_pickle=False)
-    stored = {path.stem: np.load(path, mmap_mode="r") for path in sorted(draft.glob("*.npy"))}
+    stored = {path.stem: np.load(path, mmap_mode="r", allow_pickle=False) for path in sorted(draft.glob("*.npy"))}
     manifest = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -111,16 +167,17 @@ def write_graph(graph: Graph, draft: Path, *, edges: bool = True) -> None:
         "text_ids": text_ids,
         "x_shape": x.shape if sp.issparse(x) else None,
         "arrays": {name: (array.shape, array.dtype.str) for name, array in stored.items()},
+        "files": list_files(sorted([*draft.glob("*.npy"), *draft.glob(_TEXT_IDS)])),
     }
     write_json(draft / _MANIFEST, manifest | {key: getattr(graph, name) for name, key in _FACTS.items()})
 
 
 def map_array(path: Path) -> npt.NDArray[Any]:
     """Return a memory-mapped array as a plain view."""
-    return np.load(path, mmap_mode="r").view(np.ndarray)  # type: ignore[no-any-return]
+    return np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)  # type: ignore[no-any-return]
 
 
-def _open_array(path: Path, shape: list[int], dtype: str) -> npt.NDArray[Any]:
+def _open_array(path: Path, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
     """Map an array of the expected shape and dtype."""
     if 0 in shape and path.is_file():
         return np.zeros(shape, dtype)  # an empty file cannot be mapped
@@ -128,10 +185,10 @@ def _open_array(path: Path, shape: list[int], dtype: str) -> npt.NDArray[Any]:
         array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise _damaged(path, str(error)) from None
-    if list(array.shape) != shape or array.dtype.str != dtype:
-        raise _damaged(path, f"it holds {array.dtype} of shape {array.shape}, not {dtype} of {tuple(shape)}")
+    if array.shape != shape or array.dtype.str != dtype:
+        raise _damaged(path, f"it holds {array.dtype} of shape {array.shape}, not {dtype} of {shape}")
     return array
 
 
 def _damaged(path: Path, cause: str) -> InputError:
-    return InputError(f"{path} is damaged: {cause}; store the graph again")
+    return InputError(f"{path} is damaged: {cause}; {_ADVICE}")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from gpatcher.arrays import FloatArray, IntArray
-from gpatcher.errors import InputError
+from gpatcher.errors import check_count
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
 
@@ -80,6 +80,8 @@ class PatchSource(nn.Module, ABC):
 
     size: int  # of a patch, p
     learned: ClassVar[bool] = False  # whether the patches depend on weights that are trained
+    rows: int | None = None  # number of patches, where they are in memory
+    fill: float = 1.0  # fraction of the positions that have a member, or more
 
     @abstractmethod
     def forward(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
@@ -98,7 +100,8 @@ class FixedPatches(PatchSource):
 
     def __init__(self, patches: Patches) -> None:
         super().__init__()
-        self.size = patches.size
+        self.size, self.rows = patches.size, len(patches.index)
+        self.fill = float((patches.index >= 0).mean()) if patches.index.size else 1.0
         self.register_buffer("index", torch.from_numpy(patches.index), persistent=False)
         self.register_buffer("score", torch.from_numpy(patches.score), persistent=False)
 
@@ -125,11 +128,11 @@ class Extractor(ABC):
     """
 
     name: ClassVar[str]
+    needs_eigenvectors: ClassVar[bool] = False
     size: int = field(default=16, kw_only=True)
 
     def __post_init__(self) -> None:
-        if not self.size >= 1 or self.size != int(self.size):
-            raise InputError(f"size must be an integer of at least 1, got {self.size}")
+        check_count(size=self.size)
 
     def resolve(self, graph: Graph, memory: int | None = None) -> tuple[Extractor, ...]:
         """Return the extractors to train with on this graph: itself, or what it stands for.
@@ -144,8 +147,7 @@ class Extractor(ABC):
 
     def source(self, data: Any) -> PatchSource:
         """Return the module that serves patches from what `prepare` or `prepare_unseen` returned."""
-        module: PatchSource = data.source()
-        return module
+        return data.source()
 
     @abstractmethod
     def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> Any:

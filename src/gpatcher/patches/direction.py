@@ -6,16 +6,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from gpatcher.arrays import FloatArray
-from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 
 DIRECTIONS = ("both", "out", "in")
-
-
-def check_direction(direction: str) -> None:
-    """Raise where a direction is not known."""
-    if direction not in DIRECTIONS:
-        raise InputError(f"direction must be one of {', '.join(DIRECTIONS)}, got {direction!r}")
 
 
 def directed_adjacency(graph: Graph, self_loops: bool, direction: str) -> sp.csr_array:

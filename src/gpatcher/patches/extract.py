@@ -127,8 +127,7 @@ def extract_patches(graph: Graph, extractor: Extractor | str = "ppr", *, memory:
     """
     extractor = make_extractor(extractor) if isinstance(extractor, str) else extractor
     if not isinstance(extractor, LearnedFilter):
-        patches: Patches = extractor.prepare(graph, memory=memory)
-        return patches
+        return extractor.prepare(graph, memory=memory)
     exact = extractor.exact if isinstance(extractor, PolynomialFilter) else True
     if exact is False:
         return extractor.source(extractor.prepare(graph)).patches()

@@ -10,12 +10,12 @@ import scipy.sparse as sp
 from torch import Tensor
 
 from gpatcher.arrays import IntArray
-from gpatcher.errors import InputError
+from gpatcher.errors import check_choice, check_count
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.kernels.topk import top_of_sparse_rows
 from gpatcher.patches.base import Extractor, Patches, Progress
-from gpatcher.patches.direction import check_direction, directed_adjacency, step_matrix
+from gpatcher.patches.direction import DIRECTIONS, directed_adjacency, step_matrix
 from gpatcher.patches.ppr import run_blocks
 
 _BLOCK = 256  # rows of the power at a time
@@ -48,9 +48,8 @@ class Hop(Extractor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_direction(self.direction)
-        if not self.hop >= 1 or self.hop != int(self.hop):
-            raise InputError(f"hop must be an integer of at least 1, got {self.hop}")
+        check_choice("direction", self.direction, DIRECTIONS)
+        check_count(hop=self.hop)
 
     def resolve(self, graph: Graph, memory: int | None = None) -> tuple[Extractor, ...]:
         """Return the hop without positions that no patch of this graph fills."""

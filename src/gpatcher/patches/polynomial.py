@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from gpatcher.arrays import FloatArray, IntArray
-from gpatcher.errors import InputError
+from gpatcher.errors import check_at_least, check_count
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.kernels.chebyshev import chebyshev_pairs
@@ -52,6 +52,7 @@ class PolynomialFilter(LearnedFilter):
     """
 
     name: ClassVar[str] = "polynomial"
+    needs_eigenvectors: ClassVar[bool] = False
     eps: float = 1e-5
     exact: bool | None = None
 
@@ -82,8 +83,7 @@ class PolynomialFilter(LearnedFilter):
         """Return what the extended graph gives for the unseen nodes; without eigenvectors by walks from them alone."""
         n = unseen.graph.n + unseen.count
         if self._is_exact(n, memory):
-            products: PairProducts = super().prepare_unseen(unseen, memory=memory)
-            return products
+            return super().prepare_unseen(unseen, memory=memory)
         adjacency = cached_adjacency(unseen.graph, self.self_loops)
         budget = moment_budget(n, self.K)
         overlay = overlay_rows(unseen, adjacency, self.self_loops)
@@ -168,8 +168,7 @@ def _walk_moments(
 
 def moment_budget(n: int, K: int, budget: int | None = None) -> int:
     """Return the entries of Ã that a step from a node may visit in a graph of n nodes, unless given."""
-    if not K >= 1 or int(K) != K:
-        raise InputError(f"K must be an integer of at least 1, got {K}")
-    if budget is not None and budget < 1:
-        raise InputError(f"budget must be at least 1, got {budget}")
-    return max(_LEAST_BUDGET, _TOTAL_BUDGET // (n * K)) if budget is None else budget
+    check_count(K=K)
+    budget = max(_LEAST_BUDGET, _TOTAL_BUDGET // (n * K)) if budget is None else budget
+    check_at_least(1, budget=budget)
+    return budget

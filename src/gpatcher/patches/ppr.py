@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from torch import Tensor
 
 from gpatcher.arrays import FloatArray, IntArray, as_node_index
-from gpatcher.errors import InputError
+from gpatcher.errors import InputError, check_choice
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.kernels.compile import Array
@@ -20,7 +20,7 @@ from gpatcher.kernels.csr import sum_rows
 from gpatcher.kernels.overlay import Overlay
 from gpatcher.kernels.ppr_push import degree_codes, push_ppr
 from gpatcher.patches.base import Extractor, Patches, Progress
-from gpatcher.patches.direction import check_direction, directed_adjacency
+from gpatcher.patches.direction import DIRECTIONS, directed_adjacency
 from gpatcher.scale.executors import LocalEngine
 from gpatcher.spectral.filters import ppr_response
 
@@ -60,7 +60,7 @@ class PPR(Extractor):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_walk(self.c, self.eps)
-        check_direction(self.direction)
+        check_choice("direction", self.direction, DIRECTIONS)
 
     def prepare(self, graph: Graph, *, memory: int | None = None, progress: Progress | None = None) -> Patches:
         """Return the patches of all nodes."""

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gpatcher.arrays import FloatArray, IntArray
-from gpatcher.errors import InputError
+from gpatcher.errors import check_at_least
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.kernels.topk import top_of_candidates, top_of_rows
@@ -39,6 +39,7 @@ class SpectralExtractor(Extractor):
         Whether every node gets a self-loop.
     """
 
+    needs_eigenvectors: ClassVar[bool] = True
     K: int = 10
     self_loops: bool = False
 
@@ -53,8 +54,7 @@ class SpectralExtractor(Extractor):
     def response(self, values: Tensor) -> Tensor:
         """Return g(λ) before training."""
         with torch.no_grad():
-            result: Tensor = self.filter()(values)
-        return result
+            return self.filter()(values)
 
     def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> Any:
         """Return what the eigenvectors of the extended graph give for the unseen nodes."""
@@ -159,8 +159,7 @@ class LearnedFilter(SpectralExtractor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.candidates >= 1:
-            raise InputError(f"candidates must be at least 1, got {self.candidates}")
+        check_at_least(1, candidates=self.candidates)
 
     @property
     def candidate_count(self) -> int:

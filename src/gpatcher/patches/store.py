@@ -20,14 +20,14 @@ from torch import Tensor
 from gpatcher.arrays import as_node_index
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
-from gpatcher.io import checksum, locked, read_manifest, write_bytes, write_json
+from gpatcher.io import FileEntry, checksum, locked, read_manifest, write_bytes, write_json
 from gpatcher.kernels.ppr_push import push_ppr
 from gpatcher.patches.base import Patches, PatchSource, Progress
 from gpatcher.patches.ppr import PPR, walk_adjacency
 from gpatcher.scale.executors import Engine, LocalEngine
 
 _FORMAT = "gpatcher-patches"
-_VERSION = 2
+_VERSION = 3
 _MANIFEST = "manifest.json"
 _SHARDS = 128  # by default, as long as a shard keeps within these numbers of nodes
 _SMALLEST_SHARD, _LARGEST_SHARD = 1024, 65536
@@ -79,18 +79,18 @@ class PatchTable:
             raise InputError(f"{folder} holds no patch table: it has no {_MANIFEST}; 'gpatcher patches' writes one")
         if graph is not None:
             _check_graph(folder, manifest, graph)
-        if not manifest["complete"]:
+        if not manifest.complete:
             raise InputError(
                 f"the patch table in {folder} is not finished; run the command that started it again, it makes only "
                 "the missing shards"
             )
         table = cls(
             folder,
-            n=manifest["n"],
-            shard=manifest["shard"],
-            extractor=PPR(**manifest["extractor"]),
-            fingerprint=manifest["fingerprint"],
-            files=tuple(manifest["files"]),
+            n=manifest.n,
+            shard=manifest.shard,
+            extractor=manifest.extractor,
+            fingerprint=manifest.fingerprint,
+            files=tuple(manifest.files),
         )
         for number, name in enumerate(table.files):
             _check_size(folder / name, min(table.shard, table.n - number * table.shard), table.size)
@@ -141,6 +141,7 @@ class PatchTable:
     def _map(self, number: int) -> npt.NDArray[Any]:
         if number not in self._maps:
             path = self.folder / self.files[number]
+            _check_content(path)  # once, when a shard is first used
             try:
                 self._maps[number] = np.load(path, mmap_mode="r", allow_pickle=False)
             except (OSError, ValueError) as error:
@@ -210,13 +211,14 @@ def write_patches(
     manifest: dict[str, Any] = {"format": _FORMAT, "version": _VERSION, "fingerprint": graph.fingerprint}
     manifest |= {"n": graph.n, "shard": shard, "extractor": asdict(extractor)}
     with locked(folder):
-        _check_same(folder, manifest, graph)
+        _check_same(folder, shard, extractor, graph)
         if not (folder / _MANIFEST).exists():
-            write_json(folder / _MANIFEST, manifest | {"complete": False, "files": []})
+            write_json(folder / _MANIFEST, manifest | {"complete": False, "files": {}})
         files = _finished_shards(folder, manifest, extractor.size)
         _make_shards(graph, folder, extractor, shard, files, engine or LocalEngine(), progress)
         names = [files[number] for number in range(len(files))]
-        write_json(folder / _MANIFEST, manifest | {"complete": True, "files": names})
+        entries = {name: {"bytes": (folder / name).stat().st_size, "checksum": _digest(name)} for name in names}
+        write_json(folder / _MANIFEST, manifest | {"complete": True, "files": entries})
     return PatchTable.open(folder)
 
 
@@ -307,36 +309,52 @@ def _check_size(path: Path, rows: int, size: int) -> None:
         raise _damaged(path, f"it has {path.stat().st_size:,} bytes, not {expected:,}")
 
 
+def _digest(name: str) -> str:
+    """Return the checksum in the name of a shard."""
+    return name.removesuffix(".npy").rpartition("-")[2]
+
+
 def _check_content(path: Path) -> None:
     digest = checksum(path)
-    if digest != path.stem.rpartition("-")[2]:
+    if digest != _digest(path.name):
         raise _damaged(path, f"its content has the checksum {digest}, not the one in its name")
 
 
 # ------------------------------------------------------------------------------------------------ manifest
 
 
-def _read_manifest(folder: Path) -> dict[str, Any] | None:
+@dataclass(frozen=True)
+class _Manifest:
+    fingerprint: str
+    n: int
+    shard: int
+    extractor: PPR
+    complete: bool
+    files: dict[str, FileEntry]
+
+
+def _read_manifest(folder: Path) -> _Manifest | None:
     path = folder / _MANIFEST
-    return read_manifest(path, _FORMAT, _VERSION, "patch table") if path.is_file() else None
+    return read_manifest(path, _FORMAT, _VERSION, "patch table", _Manifest) if path.is_file() else None
 
 
-def _check_graph(folder: Path, manifest: dict[str, Any], graph: Graph) -> None:
-    if manifest["fingerprint"] != graph.fingerprint:
+def _check_graph(folder: Path, manifest: _Manifest, graph: Graph) -> None:
+    if manifest.fingerprint != graph.fingerprint:
         raise InputError(
-            f"the patch table in {folder} belongs to another graph, with {manifest['n']:,} nodes and the fingerprint "
-            f"{manifest['fingerprint']}; {graph.name} has {graph.n:,} nodes and {graph.fingerprint}: pass the graph "
+            f"the patch table in {folder} belongs to another graph, with {manifest.n:,} nodes and the fingerprint "
+            f"{manifest.fingerprint}; {graph.name} has {graph.n:,} nodes and {graph.fingerprint}: pass the graph "
             "that it was made from, or choose another folder"
         )
 
 
-def _check_same(folder: Path, manifest: dict[str, Any], graph: Graph) -> None:
+def _check_same(folder: Path, shard: int, extractor: PPR, graph: Graph) -> None:
     """Refuse a folder whose table, finished or not, differs from the one asked for."""
     existing = _read_manifest(folder)
     if existing is None:
         return
     _check_graph(folder, existing, graph)
-    old, new = ({"shard": m["shard"], **asdict(PPR(**m["extractor"]))} for m in (existing, manifest))
+    old = {"shard": existing.shard, **asdict(existing.extractor)}
+    new = {"shard": shard, **asdict(extractor)}
     differ = [f"{name}={old[name]}, not {new[name]}" for name in new if old[name] != new[name]]
     if differ:
         raise InputError(

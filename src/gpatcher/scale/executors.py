@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
@@ -14,7 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
 from typing import Any, Protocol, TypeVar
 
-from gpatcher.errors import InputError
+from gpatcher.errors import InputError, check_at_least
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -75,8 +76,8 @@ class LocalEngine:
     """
 
     def __init__(self, threads: int | None = None) -> None:
-        if threads is not None and threads < 1:
-            raise InputError(f"threads must be at least 1, got {threads}")
+        if threads is not None:
+            check_at_least(1, threads=threads)
         self.threads = threads or os.cpu_count() or 1
 
     def map(self, function: Callable[..., R], items: Iterable[T], shared: Sequence[Any] = ()) -> Iterator[tuple[T, R]]:
@@ -95,8 +96,7 @@ class ProcessEngine:
     """Processes of this machine; a single one is this process itself."""
 
     def __init__(self, processes: int = 1) -> None:
-        if processes < 1:
-            raise InputError(f"jobs must be at least 1, got {processes}")
+        check_at_least(1, jobs=processes)
         self.processes = processes
 
     def map(self, function: Callable[..., R], items: Iterable[T], shared: Sequence[Any] = ()) -> Iterator[tuple[T, R]]:
@@ -105,7 +105,10 @@ class ProcessEngine:
             for item in items:
                 yield item, function(item, *shared)
             return
-        pool = ProcessPoolExecutor(self.processes, mp_context=get_context("spawn"), initializer=_exit_with_parent)
+        threads = max(1, (os.cpu_count() or 1) // self.processes)
+        pool = ProcessPoolExecutor(
+            self.processes, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(threads,)
+        )
         try:
             # one task ahead: a job that is submitted is claimed, and no other machine can run it
             yield from _map_unordered(
@@ -120,8 +123,11 @@ class ProcessEngine:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _exit_with_parent() -> None:
-    """Start a thread that ends this process if its parent is killed."""
+def _start_worker(threads: int) -> None:
+    """Share the cores with the other workers, and start a thread that ends this process if its parent is killed."""
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # read by torch when it is imported
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)
     parent = parent_process()
     if parent is not None:
 

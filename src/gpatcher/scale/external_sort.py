@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from gpatcher.arrays import IntArray
-from gpatcher.errors import InputError
 from gpatcher.kernels.csr import count_edges, merge_directions, place_edges, sort_rows
 
 _ENTRY_BYTES = 48  # peak memory per entry while its row is sorted
@@ -71,8 +70,6 @@ def sort_edges(
             output.append(values[:kept])  # type: ignore[index]
     for output in outputs:
         output.close()
-    if weighted and not np.isfinite(np.load(draft / "weights.npy", mmap_mode="r")).all():
-        raise InputError("the weights of duplicate edges add up to a value that is not finite; scale them down")
     return indptr, counts
 
 

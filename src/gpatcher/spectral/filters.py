@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from gpatcher.arrays import FloatArray
-from gpatcher.errors import InputError
+from gpatcher.errors import InputError, check_at_least, check_choice, check_count, check_fraction
 
 SIGMAS: dict[str, Callable[[Tensor], Tensor]] = {"none": lambda t: t, "tanh": torch.tanh, "relu": torch.relu}
 
@@ -44,12 +44,9 @@ def hats(values: Tensor, knots: Tensor) -> Tensor:
 
 
 def _check(K: int, c: float = 0.5, bands: int = 2) -> None:
-    if not K >= 1 or int(K) != K:
-        raise InputError(f"K must be an integer of at least 1, got {K}")
-    if not 0 <= c < 1:
-        raise InputError(f"c must lie in [0, 1), got {c}")
-    if bands < 2:
-        raise InputError(f"bands must be at least 2, got {bands}")
+    check_count(K=K)
+    check_fraction("c", c)
+    check_at_least(2, bands=bands)
 
 
 class LearnableFilter(nn.Module, ABC):
@@ -85,8 +82,7 @@ class Adaptive(LearnableFilter):
     def __init__(self, K: int = 10, bands: int = 32, c: float = 0.5, sigma: str = "none") -> None:
         super().__init__()
         _check(K, c, bands)
-        if sigma not in SIGMAS:
-            raise InputError(f"sigma must be one of {', '.join(SIGMAS)}, got {sigma!r}")
+        check_choice("sigma", sigma, SIGMAS)
         self.sigma = SIGMAS[sigma]
         self.register_buffer("knots", torch.linspace(-1.0, 1.0, bands))
         self.register_buffer("powers", chebyshev(self.knots, K).T.contiguous())  # (K, bands)

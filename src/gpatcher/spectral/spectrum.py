@@ -19,9 +19,9 @@ import psutil
 import scipy.linalg
 
 from gpatcher.arrays import FloatArray
-from gpatcher.errors import InputError
+from gpatcher.errors import InputError, check_at_least
 from gpatcher.graph.graph import Graph
-from gpatcher.io import draft_of, make_folder
+from gpatcher.io import checksum, draft_of, make_folder, write_text
 
 _MAX_SECONDS = 600.0  # on one core; `is_affordable` rejects slower decompositions
 
@@ -116,10 +116,13 @@ def _write_cache(path: Path, values: FloatArray, vectors: FloatArray) -> None:
         make_folder(path.parent)
         with draft_of(path) as draft, draft.open("wb") as file:
             np.save(file, np.vstack([values, vectors]))
+        write_text(path.with_suffix(".sha256"), checksum(path))
 
 
 def _read_cache(path: Path, n: int, dtype: np.dtype[Any]) -> Spectrum | None:
     try:
+        if path.with_suffix(".sha256").read_text() != checksum(path):
+            return None
         with path.open("rb") as file:
             array = np.lib.format.read_array(file, allow_pickle=False)
     except (OSError, ValueError, EOFError):
@@ -140,8 +143,7 @@ def chebyshev_moments(graph: Graph, signal: FloatArray, count: int = 128, self_l
     >>> chebyshev_moments(pair, np.array([1.0, 1.0]), count=4)  # all energy at λ = 1
     array([2., 2., 2., 2.])
     """
-    if count < 2:
-        raise InputError(f"count must be at least 2, got {count}")
+    check_at_least(2, count=count)
     matrix = graph.normalised(self_loops)
     previous = np.asarray(signal, dtype=np.float64)
     current = matrix @ previous

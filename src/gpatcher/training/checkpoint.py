@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import safetensors
 import safetensors.torch
 import torch
@@ -24,7 +26,18 @@ def write_checkpoint(path: Path, identity: str, groups: dict[str, dict[str, Tens
     }
     tensors["random"] = torch.get_rng_state()
     with draft_of(path) as draft:
-        safetensors.torch.save_file(tensors, draft, metadata={"run": json.dumps({"identity": identity, **values})})
+        run = json.dumps({"identity": identity, **values})
+        safetensors.torch.save_file(tensors, draft, metadata={"run": run, "checksum": _checksum(run, tensors)})
+
+
+def _checksum(run: str, tensors: dict[str, Tensor]) -> str:
+    """Return the checksum of all that a checkpoint holds."""
+    digest = hashlib.sha256(run.encode())
+    for name in sorted(tensors):
+        array = tensors[name].cpu().numpy()
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
+    return digest.hexdigest()[:16]
 
 
 def read_checkpoint(
@@ -37,7 +50,10 @@ def read_checkpoint(
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            values = json.loads(file.metadata()["run"])
+            metadata = file.metadata()
+        if metadata["checksum"] != _checksum(metadata["run"], tensors):
+            raise ValueError("its content does not match its checksum")
+        values = json.loads(metadata["run"])
         if values["identity"] != identity:
             raise ValueError("it has another split, seed or configuration")
         torch.set_rng_state(tensors["random"])

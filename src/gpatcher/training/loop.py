@@ -17,14 +17,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpatcher.arrays import IntArray
-from gpatcher.errors import InputError
+from gpatcher.errors import InputError, check_at_least, check_choice, check_fraction, counted, some
 from gpatcher.graph.split import Split
 from gpatcher.model.inputs import FeatureTable
 from gpatcher.scale.process_group import ProcessGroup
 from gpatcher.training.checkpoint import checkpoint_error, read_checkpoint, write_checkpoint
 from gpatcher.training.metrics import METRICS, measure
 
-MONITORS = ("loss", *METRICS)
+MONITORS = ("loss", *METRICS, "last")
 Progress = Callable[[int, dict[str, float]], None]  # called with the epoch and its figures
 _CHECKPOINT_SECONDS = 30  # long epochs are saved before `checkpoint_every` of them are done
 
@@ -42,7 +42,8 @@ class TrainConfig:
     patience : int
         Epochs without a better validation result after which training stops.
     monitor : str
-        What is monitored on the validation nodes: ``loss`` or a metric (ties go to the smaller loss).
+        What is monitored on the validation nodes: ``loss`` or a metric (ties go to the smaller loss). With ``last``
+        all epochs are trained and the last weights kept; without validation nodes the figures are those of training.
     batch_size : int, optional
         Nodes per step; None takes all at once.
     reselect_every : int
@@ -70,15 +71,11 @@ class TrainConfig:
         for name in ("lr", "epochs", "patience", "reselect_every"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be above 0, got {getattr(self, name)}")
-        for name in ("weight_decay", "filter_lr"):
-            if not getattr(self, name) >= 0:
-                raise InputError(f"{name} must be at least 0, got {getattr(self, name)}")
-        if self.monitor not in MONITORS:
-            raise InputError(f"monitor must be one of {', '.join(MONITORS)}, got {self.monitor!r}")
-        if not 0 <= self.ema_decay < 1:
-            raise InputError(f"ema_decay must lie in [0, 1), got {self.ema_decay}")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise InputError(f"batch_size must be at least 1, got {self.batch_size}")
+        check_at_least(0, weight_decay=self.weight_decay, filter_lr=self.filter_lr)
+        check_choice("monitor", self.monitor, MONITORS)
+        check_fraction("ema_decay", self.ema_decay)
+        if self.batch_size is not None:
+            check_at_least(1, batch_size=self.batch_size)
 
 
 @dataclass(frozen=True)
@@ -94,9 +91,21 @@ class FitResult:
     history: list[dict[str, float]] = field(repr=False, default_factory=list)
 
 
-@torch.no_grad()
 def predict_logits(model: nn.Module, x: FeatureTable, nodes: IntArray, batch_size: int | None = None) -> Tensor:
-    """Return the logits of these nodes without dropout, shape (len(nodes), C)."""
+    """Return the logits of these nodes without dropout, shape (len(nodes), C); an error if one is not finite."""
+    logits = _logits(model, x, nodes, batch_size)
+    finite = logits.isfinite().all(1)
+    if not finite.all():
+        bad = np.asarray(nodes)[~finite.numpy()]
+        raise InputError(
+            f"the model's output is not a finite number for {counted(bad.size, 'node')} of {len(nodes):,}: "
+            f"{some(bad)}; check the features of these nodes for extreme values, or train with a lower lr"
+        )
+    return logits
+
+
+@torch.no_grad()
+def _logits(model: nn.Module, x: FeatureTable, nodes: IntArray, batch_size: int | None = None) -> Tensor:
     model.eval()
     ids = torch.as_tensor(np.array(nodes)).to(x.device)
     parts = torch.split(ids, batch_size or max(1, len(ids)))
@@ -174,7 +183,7 @@ def train(
     In a process group every process calls this with the same arguments, and the first writes the checkpoint. A call of
     `fit` with that checkpoint afterwards returns the result of the group.
     """
-    if not (np.asarray(y)[split.val] >= 0).any():
+    if config.monitor != "last" and not (np.asarray(y)[split.val] >= 0).any():
         raise InputError("the split has no validation nodes with a label; training needs them for early stopping")
     run = TrainingRun(model, x, torch.as_tensor(np.array(y)), split, config, seed, group or ProcessGroup())
     if checkpoint is not None and checkpoint.exists():
@@ -217,6 +226,8 @@ class TrainingRun:
         self.batch_size = min(config.batch_size or targets, targets)
         self.target = y.to(x.device)
         self.val = split.val[y.numpy()[split.val] >= 0]
+        if config.monitor == "last" and not self.val.size:
+            self.val = split.train.copy()
         torch.manual_seed(seed)
         if hasattr(model, "parameter_groups"):
             groups: Any = model.parameter_groups(  # type: ignore[operator]
@@ -271,14 +282,16 @@ class TrainingRun:
         self._average()
         with self._averaged():
             logits = self.group.spread(
-                self.val, lambda nodes: predict_logits(self.model, self.x, nodes, self.config.batch_size)
+                self.val, lambda nodes: _logits(self.model, self.x, nodes, self.config.batch_size)
             )
             target = self.y[torch.as_tensor(self.val)]
             val_loss, accuracy = float(F.cross_entropy(logits, target)), _accuracy(logits, target)
             if not math.isfinite(total) or not math.isfinite(val_loss):
                 raise InputError(f"the loss is not finite after epoch {self.done + 1}; lower lr={self.config.lr}")
             key = (-val_loss, accuracy)
-            if self.config.monitor != "loss":
+            if self.config.monitor == "last":
+                key = (float(self.done), 0.0)
+            elif self.config.monitor != "loss":
                 metric = measure(self.config.monitor, target.numpy(), logits.softmax(1).numpy())
                 if metric is None:
                     raise InputError(f"monitor={self.config.monitor} needs two classes among the validation nodes")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import log_softmax
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score, recall_score, roc_auc_score
 
 from gpatcher.arrays import FloatArray, IntArray
@@ -67,3 +68,9 @@ def measure(name: str, y: npt.ArrayLike, probability: npt.ArrayLike) -> float | 
 def measure_all(y: npt.ArrayLike, probability: npt.ArrayLike) -> dict[str, Any]:
     """Return every metric of `METRICS` by its name, None where it is undefined."""
     return {name: measure(name, y, probability) for name in METRICS}
+
+
+def log_loss(logits: npt.ArrayLike, y: npt.ArrayLike) -> float:
+    """Return the mean of -log p(true class), from logits of shape (n, C)."""
+    y = np.asarray(y)
+    return float(-log_softmax(np.asarray(logits, dtype=float), axis=1)[np.arange(len(y)), y].mean())

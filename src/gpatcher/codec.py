@@ -50,9 +50,11 @@ def from_json(hint: Any, content: Any, where: str = "content") -> Any:
         (hint,) = (option for option in inner if option is not NoneType)
         return None if content is None else from_json(hint, content, where)
     if isinstance(hint, type) and is_dataclass(hint):
-        hints = _type_hints(hint)
-        if not isinstance(content, dict) or content.keys() != hints.keys():
-            raise ValueError(f"{where} must have the fields {', '.join(hints)}")
+        hints = {field.name: _type_hints(hint)[field.name] for field in fields(hint)}
+        if not isinstance(content, dict):
+            raise ValueError(f"{where} must have the fields {', '.join(hints)}, got {str(content)[:40]!r}")
+        for name in hints.keys() ^ content.keys():
+            raise ValueError(f"{where} {'lacks the' if name in hints else 'has the unknown'} field {name!r}")
         return hint(**{name: from_json(hints[name], content[name], f"{where}.{name}") for name in hints})
     if origin is np.ndarray:
         return _array(content, where)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gpatcher.arrays import FloatArray
-from gpatcher.runs.codec import from_json, to_json
+from gpatcher.codec import from_json, to_json
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,9 @@ def test_what_cannot_be_written_is_refused(value):
         (list[int], {"a": 1}, "must be list"),
         (dict[str, int], {"a": "x"}, "a must be int"),
         (tuple[int, int], [1], "must have 2 entries, got 1"),
-        (Inner, {"value": 1.0}, "must have the fields value, names, pair"),
+        (Inner, [1.0], "must have the fields value, names, pair"),
+        (Inner, {"value": 1.0, "names": []}, "content lacks the field 'pair'"),
+        (Inner, {"value": 1.0, "names": [], "pair": [1, 2], "x": 1}, "content has the unknown field 'x'"),
         (FloatArray, [1.0], "must be an array"),
         (FloatArray, {"dtype": "<f8", "shape": [1], "zlib": "!"}, "must be an array"),
         (FloatArray, {"dtype": "|O", "shape": [1], "zlib": "eJxjYIAAAAAIAAE="}, "must be an array"),
