@@ -7,10 +7,10 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 from gpatcher.errors import InputError, InputWarning
-from gpatcher.tables.columns import MAX_CATEGORIES, TEXT_FEATURES, infer_kind
+from gpatcher.tables.columns import MAX_CATEGORIES, MAX_WORDS, infer_kind
 from gpatcher.tables.encoder import TableEncoder
 from gpatcher.tables.values import reject_values
 
@@ -42,15 +42,39 @@ def dense(x):
         (["2020", "2021", "2020"], "category"),
         (["one two", "two three", "six seven"], "text"),
         ([f"word{i} and {i % 500}" for i in range(1000)], "text"),
+        ([f"{i % 7};{i};{i % 11}" for i in range(1000)], "text"),
+        ([f"[{i % 7}, {i}]" for i in range(1000)], "text"),
+        ([[i, 3] for i in range(5)], "text"),
+        ([["red", "blue"], ["red"], None], "text"),
+        (["+".join(["a", "b c"][: i % 2 + 1]) for i in range(1000)], "category"),
+        ([f"city {i % 100}" for i in range(5000)], "category"),
+        ([" ".join(f"tag{j}" for j in range(10) if i >> j & 1) for i in range(1024)] * 12, "text"),
         ([f"key{i}" for i in range(1000)], "ignore"),
+        ([f"key{i % 950}" for i in range(1000)], "ignore"),
+        ([f"{i}.5" for i in range(1000)], "number"),
+        ([f"zip{i % 300}" for i in range(1000)], "category"),
+        ([i % 50 for i in range(1000)], "code"),
+        ([float(i % 50) for i in range(1000)], "code"),
+        ([i % 300 for i in range(1000)], "number"),
+        ([i * 7 % 101 for i in range(101)], "ignore"),
+        ([i**3 for i in range(1000)], "number"),
         ([4, 4, 4], "ignore"),
         ([None, None], "ignore"),
         (["", " ", None], "ignore"),
-        ([[1], [2]], "ignore"),
+        ([[1.5], [2.5]], "ignore"),
+        ([{"a": 1}, {"a": 2}], "ignore"),
     ],
 )
 def test_kinds_are_inferred(values, kind):
     assert infer_kind(column(values))[0] == kind
+
+
+def test_a_column_that_is_called_an_id_and_is_unique_is_left_out():
+    values = column([i**3 for i in range(1000)])
+    for name in ("id", "user_id", "UUID", "account.key"):
+        assert infer_kind(values, name)[0] == "ignore"
+    for name in ("paid", "idle", "views"):
+        assert infer_kind(values, name)[0] == "number"
 
 
 def test_numbers():
@@ -66,6 +90,47 @@ def standard(values):
     return np.array(
         [[0.0, 1.0] if v is None else [(v - present.mean()) / present.std(), 0.0] for v in values], dtype=np.float32
     )
+
+
+@pytest.mark.parametrize(
+    "change", [lambda x: x, lambda x: -x, lambda x: 1e-6 * x + 3, lambda x: x * np.tile([1, -1], 500)]
+)
+def test_heavy_tailed_numbers_are_put_on_a_logarithmic_scale(change):
+    views = change(np.floor(np.random.default_rng(0).lognormal(3, 2, 1000)))
+    assert np.abs(views - views.mean()).max() / views.std() > 15
+    x = encode(views)[:, 0]
+    order = np.argsort(views, kind="stable")
+    assert (np.diff(x[order]) >= 0).all()
+    assert (np.diff(x[order])[np.diff(views[order]) > 0] > 0).all()
+    assert np.abs(x).max() < 5
+    np.testing.assert_allclose([x.mean(), x.std()], [0, 1], atol=1e-5)
+    # a later value beyond all others is a little further out, not thousands of deviations
+    later = encode(views, later=[2 * views.max(), 2 * views.min()])[:, 0]
+    assert np.abs(later).max() < 10
+    # light tails stay linear
+    even = np.linspace(0, 1, 1000)
+    np.testing.assert_allclose(encode(even)[:, 0], (even - 0.5) / even.std(), atol=1e-5)
+
+
+def test_counts_become_log_counts():
+    counts = np.array([0] * 700 + [1] * 200 + [2, 5, 20, 300] * 20, float)
+    logs = np.log1p(counts)
+    np.testing.assert_allclose(encode(counts, "number")[:, 0], (logs - logs.mean()) / logs.std(), atol=1e-5)
+
+
+def test_rare_values_at_fitting_are_clipped_without_a_warning():
+    x = encode([0.0] * 9999 + [0.5], "number")
+    assert x.max() == 10
+
+
+def test_codes_are_numbers_and_categories():
+    values = [10, 20, 30] * 20 + [40] + [None]
+    encoder = TableEncoder.fit({"a": column(values)}, {"a": "code"})
+    assert encoder.names() == ["a", "a: missing", "a = 10", "a = 20", "a = 30", "a: rare"]
+    assert encoder.columns == {"a": "code"}
+    x = dense(encoder.transform({"a": column(values)}))
+    np.testing.assert_allclose(x[:, :2], standard(values), atol=1e-6)
+    assert x[[0, 1, 2, 60, 61], 2:].tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 0]]
 
 
 def test_a_number_missing_only_at_prediction_is_the_mean():
@@ -99,10 +164,10 @@ def test_values_missing_only_at_prediction_give_a_warning(values, kind, replacem
 )
 def test_extreme_values_are_clipped_with_a_warning(values, later, unit, shown):
     with pytest.warns(
-        InputWarning, match=rf"column 'a': 1 of 3 values are clipped at 1,000,000 .*{unit}.* in row 1 \({shown}\)"
+        InputWarning, match=rf"column 'a': 1 of 3 values are clipped at 10 .*{unit}.* in row 1 \({shown}\)"
     ):
         x = encode(values, later=[values[0], later, values[1]])
-    assert x[1, 0] == 1e6
+    assert x[1, 0] == 10
     np.testing.assert_array_equal(x[[0, 2]], encode(values))
 
 
@@ -154,11 +219,11 @@ def test_numeric_categories_match_across_dtypes():
 
 
 def test_most_frequent_categories_get_a_feature_each():
-    values = [f"c{i % 100}" for i in range(1050)]
+    values = [f"c{i % 400}" for i in range(4100)]
     x = dense(encode(values))
-    assert x.shape == (1050, MAX_CATEGORIES + 1)
+    assert x.shape == (4100, MAX_CATEGORIES + 1)
     assert (x.sum(1) == 1).all()
-    assert {values[v] for v in np.flatnonzero(x[:, -1])} == {f"c{i}" for i in range(100)} - set(kept(values))
+    assert {values[v] for v in np.flatnonzero(x[:, -1])} == {f"c{i}" for i in range(400)} - set(kept(values))
 
 
 def kept(values):
@@ -167,23 +232,80 @@ def kept(values):
 
 
 WORDS = st.lists(st.text("abcAZ_é -,.'1\n", max_size=40) | st.text(max_size=20), min_size=1, max_size=20)
+EXTRA = ["plain Words", "plain words 7", "words 7;8"]
+
+
+def reference(values, encoder):
+    """Return the words as scikit-learn counts them: shape (rows, words) with rows of one length."""
+    words = encoder.encoders[-1].words
+    vectorizer = TfidfVectorizer(vocabulary=words, token_pattern=r"\w+", use_idf=False, sublinear_tf=True)
+    return vectorizer.fit_transform(values).toarray() * encoder.encoders[-1].length ** 0.5
+
+
+def text_features(encoder, columns):
+    return dense(encoder.transform(columns))[:, -len(encoder.encoders[-1].words) :]
 
 
 @settings(max_examples=100, deadline=None)
 @given(WORDS)
-def test_text_is_hashed_as_scikit_learn_does(values):
-    expected = HashingVectorizer(n_features=TEXT_FEATURES).transform(values)
-    np.testing.assert_allclose(dense(encode(values, "text")), expected.toarray(), atol=1e-6)
+def test_words_are_those_of_scikit_learn(values):
+    values = values + EXTRA
+    encoder = TableEncoder.fit({"a": column(values)}, {"a": "text"})
+    vectorizer = TfidfVectorizer(token_pattern=r"\w+", min_df=2).fit(values)
+    assert set(encoder.encoders[-1].words) == set(vectorizer.get_feature_names_out())
+    np.testing.assert_allclose(text_features(encoder, {"a": column(values)}), reference(values, encoder), atol=1e-6)
 
 
 @pytest.mark.parametrize("text", ["İstanbul ǅ STRASSE", "日本語 テキスト", "a\u0301b x1 _y", "\x00ab\x00cd", "x" * 99])
-def test_hashing_beyond_ascii(text):
-    expected = HashingVectorizer(n_features=TEXT_FEATURES).transform([text, "plain Words"])
-    np.testing.assert_allclose(dense(encode([text, "plain Words"], "text")), expected.toarray(), atol=1e-6)
+def test_words_beyond_ascii(text):
+    values = [text, text + " 7", *EXTRA]
+    encoder = TableEncoder.fit({"a": column(values)}, {"a": "text"})
+    expected = reference(values, encoder)
+    np.testing.assert_allclose(text_features(encoder, {"a": column(values)}), expected, atol=1e-6)
     # the bytes of a sliced arrow array start at an offset
-    encoder = TableEncoder.fit({"a": column(["one two"])}, {"a": "text"})
-    part = {"a": column(["before", text, None, "plain Words"]).slice(1)}
-    np.testing.assert_allclose(dense(encoder.transform(part))[[0, 2]], expected.toarray(), atol=1e-6)
+    part = {"a": column(["before", text, "plain Words"]).slice(1)}
+    np.testing.assert_allclose(text_features(encoder, part), expected[[0, 2]], atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["w{} w{} w{}", "{};{};{}", "[{}, {}, {}]", "{} {} {}"])
+def test_each_token_of_a_list_is_a_feature(form):
+    rng = np.random.default_rng(0)
+    tokens = [rng.choice(40, 3, replace=False).tolist() for _ in range(300)]
+    values = [form.format(*row) for row in tokens]
+    encoder = TableEncoder.fit({"a": column(values)})
+    assert encoder.columns == {"a": "text"}
+    prefix = "a: w" if "w" in form else "a: "
+    names = encoder.names()
+    x = dense(encoder.transform({"a": column(values)}))
+    assert len(names) == 41  # the length is not dropped: it may vary later
+    for v, row in enumerate(tokens):
+        assert {name for name, value in zip(names, x[v], strict=True) if value} == {f"{prefix}{j}" for j in row}
+        np.testing.assert_allclose(x[v][x[v] != 0], 1, atol=1e-5)
+
+
+def test_lists_of_parquet_are_words():
+    values = column([[3, 17], [17, 4, 3], None, [], [4]])
+    encoder = TableEncoder.fit({"a": values})
+    x = dense(encoder.transform({"a": values}))
+    assert encoder.names() == ["a: length", "a: missing", *(f"a: {word}" for word in encoder.encoders[-1].words)]
+    assert x[:, 1].tolist() == [0, 0, 1, 1, 0]
+    assert (x[:, 2:] > 0).sum(axis=1).tolist() == [2, 3, 0, 0, 1]
+
+
+def test_the_most_frequent_words_are_kept_whatever_the_order_of_the_rows():
+    rng = np.random.default_rng(0)
+    values = [" ".join(f"w{j}" for j in rng.zipf(1.2, 30) % 20000) for _ in range(3000)]
+    words = TableEncoder.fit({"a": column(values)}).encoders[-1].words
+    assert len(words) == MAX_WORDS
+    again = TableEncoder.fit({"a": column(values[::-1])}).encoders[-1].words
+    assert words == again
+    counts = {word: sum(word in row for row in map(set, map(str.split, values))) for word in (words[0], words[-1])}
+    assert counts[words[0]] > 10 * counts[words[-1]] > 10
+
+
+def test_text_without_a_repeated_word_is_not_used():
+    with pytest.warns(InputWarning, match=r"not used \(no word is in two rows\): 'a'"):
+        assert TableEncoder.fit({"a": column(["one two", "three four", "five six"])}).width == 0
 
 
 def test_dates_do_not_depend_on_how_many_rows_share_a_day():
@@ -193,7 +315,7 @@ def test_dates_do_not_depend_on_how_many_rows_share_a_day():
 
 
 def test_wide_features_are_sparse():
-    x = encode([f"word{i} and {i % 500}" for i in range(1000)])
+    x = encode([f"word{i} and some {i % 500}" for i in range(1000)])
     assert sp.issparse(x)
     assert x.dtype == np.float32
     assert not sp.issparse(encode([1.0, 2.0]))
@@ -204,7 +326,7 @@ MIXED = {
     "b": column([True, False, True, True]),
     "c": column(["u", "v", "u", None]),
     "d": column([date(2020, 1, 1), None, date(2020, 5, 1), date(2021, 1, 1)]),
-    "t": column(["a cat sat", "", "two dogs", None]),
+    "t": column(["a cat sat", "", "a dog sat", None]),
 }
 
 
@@ -242,7 +364,7 @@ def test_a_saved_encoder_gives_the_same_features(tmp_path):
         ("[]", "encoder.json does not describe a table encoder"),
         ("{}", "encoder.json does not describe a table encoder"),
         ('{"format": "gpatcher-encoder", "version": 9}', "version 9"),
-        ('{"format": "gpatcher-encoder", "version": 3}', "encoder.json is damaged"),
+        ('{"format": "gpatcher-encoder", "version": 4}', "encoder.json is damaged"),
     ],
 )
 def test_damaged_encoders_are_rejected(tmp_path, content, message):
@@ -275,7 +397,7 @@ def test_encoders_with_other_fields_are_rejected(tmp_path, change):
         ([True, False], "boolean", ["yes", "maybe"], r"row 1 \('maybe'\)"),
         ([date(2020, 1, 1)], "date", ["2020-01-01", "soon"], r"are not dates, the first in row 1 \('soon'\)"),
         ([date(2020, 1, 1)], "date", [1.5], r"are double, not dates"),
-        (["a b", "c d"], "text", [[1], [2]], r"column 'a' holds list<.*, which cannot be read as text"),
+        (["a b", "b c"], "text", [{"a": 1}], r"column 'a' holds struct<.*, which cannot be read as text"),
     ],
 )
 def test_changed_dtypes_are_named_with_the_row(values, kind, later, message):

@@ -163,7 +163,7 @@ def count_rows(path):
     return sum(bool(row) for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)) - 1
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(files())
 def test_random_tables(case):
     check(*case)

@@ -210,10 +210,10 @@ def test_unused_columns(write):
     assert graph.weights is None
     messages = sorted(str(warning.message) for warning in caught)
     assert len(messages) == 4
-    assert "edges.csv: 1 column is not used: weight; to use the weights, pass weight='weight'" in messages[0]
+    assert "edges.csv: 1 column is not used: weight; to weigh the edges, pass weight='weight'" in messages[0]
     assert "nodes.csv: column 'Unnamed: 0' is not used (row numbers)" in messages[1]
-    assert "1 column is not used (different in every row): 'city'" in messages[3]
-    assert "1 column is not used (constant): 'same'" in messages[2]
+    assert "1 column is not used (an id: a different value in nearly every row): 'city'" in messages[2]
+    assert "1 column is not used (constant): 'same'" in messages[3]
 
 
 def test_no_labels(write):
@@ -279,7 +279,7 @@ def test_duplicate_edges_are_counted(write):
         ("id,label\n1,x\n,y\n", r"1 of 2 values in column 'id' are missing, the first on line 3;"),
         ("id,label,f\na,x,1\nb,y,inf\nc,x,1\n", r"1 of 3 values in column 'f' .* the first on line 3 \(inf\)"),
         ("id,label,f\na,x,1\nb,y,1e200\nc,x,1\n", r"column 'f' are not finite as 32-bit .*line 3 \(1e\+200\)"),
-        ("id,label\na,1.5\nb,2\nc,1\n", r"1 of 3 values in column 'label' are fractions.*line 2 \(1.5\)"),
+        ("id,label\na,1.5\nb,2\nc,1\n", r"1 of 3 values in column 'label' are fractions.*line 2 \('1.5'\)"),
         (b"id,label\na,\xff\xfe\n", r"1 of 1 values in column 'label' are not text in UTF-8, the first on line 2"),
         ("id,label\na,x\n".encode("utf-16"), r"cannot be read as text in UTF-8"),
         (
@@ -561,14 +561,14 @@ def test_reading_needs_no_other_import(tmp_path, suffix):
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_million_rows(tmp_path):
+def test_many_rows(tmp_path):
     rng = np.random.default_rng(0)
-    ids = np.char.add("n", np.arange(200_000).astype(str))
-    edges = rng.integers(0, 200_000, (2, 1_000_000))
-    pa.csv.write_csv(pa.table({"id": ids, "label": rng.integers(0, 5, 200_000)}), tmp_path / "nodes.csv")
+    ids = np.char.add("n", np.arange(50_000).astype(str))
+    edges = rng.integers(0, 50_000, (2, 200_000))
+    pa.csv.write_csv(pa.table({"id": ids, "label": rng.integers(0, 5, 50_000)}), tmp_path / "nodes.csv")
     pa.csv.write_csv(pa.table({"source": ids[edges[0]], "target": ids[edges[1]]}), tmp_path / "edges.csv")
     with pytest.warns(InputWarning):  # a few edges repeat or are self-loops
         graph = read_tables(tmp_path / "nodes.csv", tmp_path / "edges.csv", directed=True)
     source = np.repeat(np.arange(graph.n), np.diff(graph.indptr))
-    expected = np.unique(edges[0] * 200_000 + edges[1])
-    assert np.array_equal(source * 200_000 + graph.indices, expected)
+    expected = np.unique(edges[0] * 50_000 + edges[1])
+    assert np.array_equal(source * 50_000 + graph.indices, expected)

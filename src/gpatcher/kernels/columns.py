@@ -8,20 +8,24 @@ from gpatcher.kernels.compile import Array, jit
 
 
 @jit
-def mean_and_deviation(numbers: Array) -> tuple[int, float, float]:
-    """Return the number of values that are not NaN, their mean and their standard deviation; zeros if all are NaN."""
-    count, total = 0, 0.0
+def moments(numbers: Array) -> tuple[int, float, float, float, float, float]:
+    """Return count, mean, standard deviation, kurtosis, least and greatest of the values that are not NaN; else 0."""
+    count, total, low, high = 0, 0.0, np.inf, -np.inf
     for x in numbers:
         if not np.isnan(x):
             count += 1
             total += x
+            low, high = min(low, x), max(high, x)
     if count == 0:
-        return 0, 0.0, 0.0
-    mean, squares = total / count, 0.0
+        return 0, 0.0, 0.0, 0.0, 0.0, 0.0
+    mean, squares, fourth = total / count, 0.0, 0.0
     for x in numbers:
         if not np.isnan(x):
-            squares += (x - mean) ** 2
-    return count, mean, np.sqrt(squares / count)
+            square = (x - mean) ** 2
+            squares += square
+            fourth += square**2
+    kurtosis = fourth * count / squares**2 if squares**2 > 0 else 0.0
+    return count, mean, np.sqrt(squares / count), kurtosis, low, high
 
 
 @jit
@@ -37,6 +41,15 @@ def standardise(numbers: Array, mean: float, factor: float, limit: float, out: A
             value = limit if value > 0 else -limit
         out[v] = value
     return clipped
+
+
+@jit
+def add_values(index: Array, values: Array, count: Array, total: Array) -> None:
+    """Add each value that is not NaN to the count and the total at its index."""
+    for e in range(index.size):
+        if not np.isnan(values[e]):
+            count[index[e]] += 1
+            total[index[e]] += values[e]
 
 
 @jit

@@ -24,10 +24,10 @@ def node_degree(indptr: Array, weights: Array | None, degree: Array, added: Over
     if added is not None:
         at = overlay_row(added[0], node)
         if at >= 0:
-            return added[4][at]  # type: ignore[no-any-return]
+            return added[4][at]
     elif weights is None:
         return float(indptr[node + 1] - indptr[node])  # a push reads these anyway
-    return degree[node]  # type: ignore[no-any-return]
+    return degree[node]
 
 
 @jit

@@ -20,8 +20,7 @@ def degree_codes(degree: Array) -> Array:
     """Return a one-byte lower bound of each degree, exact to a quarter of an octave."""
     with np.errstate(divide="ignore"):
         octave = np.log2(degree)
-    codes: Array = np.clip(np.floor(4 * octave) + 128, 0, _CODES - 1).astype(np.uint8)
-    return codes
+    return np.clip(np.floor(4 * octave) + 128, 0, _CODES - 1).astype(np.uint8)
 
 
 @jit
@@ -35,7 +34,7 @@ def _code(codes: Array, added: Overlay, node: Any) -> int:
     """Return the code of a node's degree, 0 for an unseen node."""
     if added is not None and np.int64(node) >= codes.size:
         return 0
-    return codes[node]  # type: ignore[no-any-return]
+    return codes[node]
 
 
 @jit
@@ -116,7 +115,7 @@ def _push_all(
                     keys, residual, mask, touched, node_codes, queue, used, tail,
                 )  # fmt: skip
     state[0], state[1], state[2] = used, head, tail
-    return head == tail  # type: ignore[no-any-return]
+    return head == tail
 
 
 @jit

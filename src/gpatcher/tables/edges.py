@@ -16,9 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpatcher.arrays import FloatArray, IntArray
+from gpatcher.arrays import BoolArray, FloatArray, IntArray
 from gpatcher.errors import InputError, counted, some, warn_input
+from gpatcher.graph.checks import MAX_WEIGHT, MIN_WEIGHT, is_weight
 from gpatcher.graph.graph import Graph
+from gpatcher.tables.edge_columns import EdgePlan, EdgeSums
 from gpatcher.tables.ids import Ids
 from gpatcher.tables.nodes import NodeRows, to_floats
 from gpatcher.tables.options import TableOptions
@@ -32,6 +34,9 @@ class IrregularTableError(Exception):
     """The fast path gives up; the careful path then reads the whole columns and names what is wrong, if anything is."""
 
 
+_MUTUAL_EDGES = 100  # edges with a reverse edge from which the direction of the others counts
+
+
 @dataclass
 class EdgeRows:
     """The rows of edges that are used."""
@@ -40,16 +45,13 @@ class EdgeRows:
     edge_index: IntArray  # of the endpoints among the ids, shape (2, m)
     weights: FloatArray | None
     counts: dict[str, int]  # the fields of Counts that concern edges
+    node_columns: dict[str, Any]  # made of the other columns of the edges
 
 
 def open_edges(source: Any, options: TableOptions) -> TableSource:
-    """Open the table of edges, which must have the columns of the options; warn about other columns."""
+    """Open the table of edges, which must have the columns of the options."""
     table = TableSource.open(source, options.delimiter, "edges")
     table.require(options.edge_columns)
-    unused = [column for column in table.columns if column not in options.edge_columns.values()]
-    if unused:
-        hint = "; to use the weights, pass weight='weight' (--weight)" if "weight" in unused else ""
-        warn_input(f"{table.path}: {counted(len(unused), 'column is', 'columns are')} not used: {some(unused)}{hint}")
     return table
 
 
@@ -68,21 +70,23 @@ def prefetch(batches: Iterator[Any]) -> Iterator[Any]:
     return rest()
 
 
-def stream_edges(batches: Iterator[Any], options: TableOptions, ids: Any) -> EdgeRows:
+def stream_edges(batches: Iterator[Any], options: TableOptions, ids: Any, plan: EdgePlan) -> EdgeRows:
     """Look up the endpoints of the edges among the ids of the nodes, batch by batch."""
-    sources, targets, weights = zip(*indexed_edges(batches, options, ids), strict=True)
+    sums = EdgeSums(plan, len(ids))
+    sources, targets, weights = zip(*indexed_edges(batches, options, ids, sums), strict=True)
     edge_index = np.empty((2, sum(map(len, sources))), np.int32)
     np.concatenate(sources, out=edge_index[0])
     del sources
     np.concatenate(targets, out=edge_index[1])
     counts = {"edge_rows": edge_index.shape[1]}
-    return EdgeRows(ids, edge_index, None if options.weight is None else np.concatenate(weights), counts)
+    weight = None if options.weight is None else np.concatenate(weights)
+    return EdgeRows(ids, edge_index, weight, counts, sums.node_columns())
 
 
 def indexed_edges(
-    batches: Iterator[Any], options: TableOptions, ids: Any
+    batches: Iterator[Any], options: TableOptions, ids: Any, sums: EdgeSums | None = None
 ) -> Iterator[tuple[IntArray, IntArray, FloatArray | None]]:
-    """Yield the indices of sources and targets among the ids, and the weights, of each batch; see `stream_edges`."""
+    """Yield the indices of sources and targets among the ids, and the weights, of each batch; add up the rest."""
     lookup = _index_lookup(ids)
     empty = True
     with ThreadPoolExecutor(2) as pool:  # both endpoints at once
@@ -90,12 +94,20 @@ def indexed_edges(
             weights = None
             if options.weight is not None:
                 weights = to_numpy(batch.column(options.weight).cast(pa.float64()))
-                if not np.all(np.isfinite(weights) & (weights > 0)):
+                if not np.all(is_weight(weights)):
                     raise IrregularTableError
             source, target = pool.map(lookup, (batch.column(options.source), batch.column(options.target)))
+            if sums is not None:
+                sums.add(batch, source, target, _reject_batch)
             empty = False
             yield source, target, weights
     if empty:
+        raise IrregularTableError
+
+
+def _reject_batch(column: str, invalid: BoolArray, values: Any, problem: str, fix: str) -> None:
+    """Leave values that are not of their kind to the careful path, which knows their rows."""
+    if invalid.any():
         raise IrregularTableError
 
 
@@ -138,7 +150,7 @@ def edge_ids(table: TableSource, options: TableOptions) -> Any:
     """Return the ids of all endpoints, sorted."""
     ids = None
     waiting: list[Any] = []  # merged once they outnumber the ids, so that each is sorted a few times only
-    for batch in table.iter_batches([options.source, options.target]):
+    for batch in table.iter_batches(options.endpoints, written=options.endpoints):
         chunks = [chunk for column in (options.source, options.target) for chunk in _regular_ids(batch.column(column))]
         new = _sorted_union(chunks)
         ids = new[:0] if ids is None else ids
@@ -172,9 +184,9 @@ def _sorted_union(arrays: list[Any]) -> Any:
     return ids.take(pc.array_sort_indices(ids))
 
 
-def read_edges(table: TableSource, options: TableOptions, nodes: NodeRows | None) -> EdgeRows:
+def read_edges(table: TableSource, options: TableOptions, nodes: NodeRows | None, plan: EdgePlan) -> EdgeRows:
     """Read the edges whole; errors and warnings name what is wrong. Without nodes, these are the endpoints, sorted."""
-    columns = table.read(list(options.edge_columns.values()))
+    columns = table.read([*options.edge_columns.values(), *plan.edge_names], written=options.endpoints)
     endpoints = [Ids.read(table, column, columns[column]) for column in (options.source, options.target)]
     others = [ids.values for ids in reversed(endpoints)] if nodes is None else [nodes.ids.values] * 2
     endpoints = [ids.like(other) for ids, other in zip(endpoints, others, strict=True)]
@@ -208,7 +220,10 @@ def read_edges(table: TableSource, options: TableOptions, nodes: NodeRows | None
     if options.weight is not None:
         weights = edge_weights(table, options.weight, columns[options.weight].take(pa.array(rows)), rows)
     counts = {"edge_rows": missing.size, "missing_endpoints": missing_endpoints, "unknown_ids": unknown_ids}
-    return EdgeRows(ids, edge_index, weights, counts)
+    sums = EdgeSums(plan, len(ids))
+    used = pa.table({name: columns[name].take(pa.array(rows)) for name in plan.edge_names})
+    sums.add(used, edge_index[0], edge_index[1], partial(table.reject, rows=rows))
+    return EdgeRows(ids, edge_index, weights, counts, sums.node_columns())
 
 
 def _node_ids(nodes: NodeRows, endpoints: list[Ids], options: TableOptions) -> Any:
@@ -240,7 +255,16 @@ def edge_weights(table: TableSource, column: str, values: Any, rows: IntArray | 
     weights = to_floats(values)
     invalid = ~((weights > 0) & np.isfinite(weights))  # NaN is not above 0
     table.reject(column, invalid, values, "are missing, not positive or not finite", fix, rows)
+    scale = f"scale them to between {MIN_WEIGHT:g} and {MAX_WEIGHT:g}"
+    table.reject(column, ~is_weight(weights), values, "are extreme", scale, rows)
     return weights
+
+
+def points(graph: Graph) -> bool:
+    """Return whether the direction of the edges seems to mean something: some have a reverse edge, but not all."""
+    edges = graph.stored_edges - graph.self_loops
+    mutual = edges - graph.one_way_edges
+    return mutual >= _MUTUAL_EDGES and 0.02 * edges <= mutual <= 0.98 * edges
 
 
 def make_undirected(graph: Graph) -> Graph:

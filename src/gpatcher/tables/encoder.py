@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +21,33 @@ from gpatcher.arrays import BoolArray, Features, FloatArray, IntArray
 from gpatcher.errors import InputError, counted, some, warn_input
 from gpatcher.io import read_manifest, write_json
 from gpatcher.kernels.columns import append_categories, append_columns
-from gpatcher.kernels.text_hash import append_words
-from gpatcher.tables.columns import COLUMN_KINDS, KINDS, CategoryColumn, Column, DenseColumn, TextColumn, infer_kind
-from gpatcher.tables.values import Reject, reject_values
+from gpatcher.kernels.words import append_words
+from gpatcher.tables.columns import (
+    COLUMN_KINDS,
+    KINDS,
+    CategoryColumn,
+    Column,
+    DenseColumn,
+    TextColumn,
+    fit_column,
+    infer_kind,
+)
+from gpatcher.tables.edge_columns import EdgeColumn, EdgePlan
+from gpatcher.tables.values import Reject, blanks_to_null, is_text, missing_mask, reject_values
 
-_FORMAT, _VERSION = "gpatcher-encoder", 3
+_FORMAT, _VERSION = "gpatcher-encoder", 4
 _BATCH_ROWS = 1 << 12  # written to the CSR array at a time
 _SPARSE = 0.25  # features with a smaller fraction of non-zeros are a sparse matrix, as in gpatcher.model.inputs
+
+
+class ColumnSummary(NamedTuple):
+    """What becomes of a column of a table."""
+
+    column: str
+    kind: str
+    features: int  # made of it
+    missing: int  # rows without a value
+    note: str
 
 
 @dataclass(frozen=True)
@@ -45,8 +65,9 @@ class TableEncoder:
     [[-1.0, 0.0, 1.0, 0.0], [1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 1.0, 0.0]]
     """
 
-    encoders: tuple[Column, ...]  # one for each column that is used
+    encoders: tuple[Column, ...]  # of each column that is used: two of a code, else one
     sparse: bool = False  # whether the features are a SciPy CSR array
+    edges: EdgePlan = field(default_factory=EdgePlan)  # how columns of the edges become columns of the nodes
 
     @property
     def width(self) -> int:
@@ -57,6 +78,18 @@ class TableEncoder:
     def columns(self) -> dict[str, str]:
         """Kind of each column that is used."""
         return {encoder.column: encoder.kind for encoder in self.encoders}
+
+    def describe(self, columns: Mapping[str, Any]) -> list[ColumnSummary]:
+        """Return for each column of a table what becomes of it."""
+        rows = []
+        for name, values in columns.items():
+            encoders = [encoder for encoder in self.encoders if encoder.column == name]
+            kind = encoders[-1].kind if encoders else "ignore"
+            note = "; ".join(filter(None, (encoder.note for encoder in encoders)))
+            note = note if encoders else infer_kind(values, name)[1] or "left out"
+            missing = int(missing_mask(blanks_to_null(values) if is_text(values.type) else values).sum())
+            rows.append(ColumnSummary(name, kind, sum(encoder.width for encoder in encoders), missing, note))
+        return rows
 
     def names(self) -> list[str]:
         """Return the names of the features in their order."""
@@ -86,14 +119,14 @@ class TableEncoder:
     ) -> tuple[TableEncoder, Features, list[str]]:
         """Return a fitted encoder, the features and the warnings, for callers on a thread; reads each column once."""
         encoder, values, messages = cls._fit(columns, kinds, reject)
-        x, more = encoder._features(_rows(columns), lambda column: values[column.column])
+        x, more = encoder._features(_rows(columns), lambda column: values[column.column, column.kind])
         return encoder, x, messages + more
 
     @classmethod
     def _fit(
         cls, columns: Mapping[str, Any], kinds: Mapping[str, str], reject: Reject
-    ) -> tuple[TableEncoder, dict[str, Any], list[str]]:
-        """Return the encoder, the values of its columns as they were read, and the warnings."""
+    ) -> tuple[TableEncoder, dict[tuple[str, str], Any], list[str]]:
+        """Return the encoder, the values of its columns as they were read for each kind, and the warnings."""
         for name, kind in kinds.items():
             if kind not in KINDS:
                 raise InputError(f"column {name!r}: unknown kind {kind!r}; choose one of {', '.join(KINDS)}")
@@ -101,22 +134,20 @@ class TableEncoder:
         def reject_with_hint(column: str, invalid: BoolArray, values: Any, problem: str, fix: str) -> None:
             reject(column, invalid, values, problem, f"{fix}, or choose another kind: {_kind_option(column)}")
 
-        def fit_column(name: str) -> tuple[Any, Any, str]:
-            kind, reason = (kinds[name], "") if name in kinds else infer_kind(columns[name])
-            if kind == "ignore":
-                return None, None, reason
-            values = COLUMN_KINDS[kind].read(name, columns[name], reject_with_hint)
-            encoder = COLUMN_KINDS[kind].fit(name, values)
-            return (encoder, values, "") if encoder.width else (None, None, "different in every row")
+        def fit(name: str) -> tuple[list[Any], list[Any], str]:
+            kind, reason = (kinds[name], "") if name in kinds else infer_kind(columns[name], name)
+            fitted, values = fit_column(name, kind, columns[name], reject_with_hint)
+            if any(encoder.width for encoder in fitted):
+                return fitted, values, ""
+            return [], [], reason or ("no word is in two rows" if kind == "text" else "different in every row")
 
         encoders: list[Any] = []
-        read: dict[str, Any] = {}
+        read: dict[tuple[str, str], Any] = {}
         ignored: dict[str, list[str]] = {}
-        for name, (encoder, values, reason) in zip(columns, _on_threads(fit_column, columns), strict=True):
-            if encoder is not None:
-                encoders.append(encoder)
-                read[name] = values
-            elif reason:
+        for name, (fitted, values, reason) in zip(columns, _on_threads(fit, columns), strict=True):
+            encoders += fitted
+            read |= {(name, encoder.kind): part for encoder, part in zip(fitted, values, strict=True)}
+            if not fitted and kinds.get(name) != "ignore":
                 ignored.setdefault(reason, []).append(name)
         messages = [
             f"{counted(len(names), 'column is', 'columns are')} not used ({reason}): {some(map(repr, names))}; "
@@ -124,9 +155,10 @@ class TableEncoder:
             for reason, names in ignored.items()
         ]
         width = sum(encoder.width for encoder in encoders)
-        wide = [encoder.width for encoder in encoders if not isinstance(encoder, DenseColumn)]
-        nonzero = width - sum(wide) + 8 * len(wide)
-        return cls(tuple(encoders), bool(wide) and nonzero < _SPARSE * width), read, messages
+        # of a row on average; a sparse matrix is made for categories and words only
+        nonzeros = [encoder.nonzeros for encoder in encoders]
+        wide = any(not isinstance(encoder, DenseColumn) for encoder in encoders)
+        return cls(tuple(encoders), wide and sum(nonzeros) < _SPARSE * width), read, messages
 
     def transform(self, columns: Mapping[str, Any], reject: Reject = reject_values) -> Features:
         """Encode the rows of a table that has the fitted columns; dense or sparse as the encoder was fitted.
@@ -167,17 +199,26 @@ class TableEncoder:
                 row[:] = feature
             return None
 
-        hashed = _on_threads(encode, (*dense, *categories, *texts), (*targets, *[None] * len(texts)))[len(targets) :]
+        words = _on_threads(encode, (*dense, *categories, *texts), (*targets, *[None] * len(texts)))[len(targets) :]
         lines = [f"column {column!r}: {message}" for column in messages for message in messages[column]]
         if not categories and not texts:
             return np.ascontiguousarray(values.T), lines
-        x = _to_csr(values, codes, hashed, [encoder.width for encoder in (*categories, *texts)])
+        x = _to_csr(values, codes, words, [encoder.width for encoder in (*categories, *texts)])
         return (x if self.sparse else x.toarray()), lines
 
     def save(self, path: Path) -> Path:
         """Write the encoder as JSON."""
         columns = [{"kind": encoder.kind, **asdict(encoder)} for encoder in self.encoders]
-        write_json(path, {"format": _FORMAT, "version": _VERSION, "sparse": self.sparse, "columns": columns})
+        write_json(
+            path,
+            {
+                "format": _FORMAT,
+                "version": _VERSION,
+                "sparse": self.sparse,
+                "columns": columns,
+                "edges": asdict(self.edges),
+            },
+        )
         return path
 
     @classmethod
@@ -188,12 +229,14 @@ class TableEncoder:
         manifest = read_manifest(path, _FORMAT, _VERSION, "table encoder")
         try:
             encoders = tuple(COLUMN_KINDS[fields.pop("kind")](**fields) for fields in manifest["columns"])
-            return cls(encoders, bool(manifest["sparse"]))
+            edges = manifest["edges"]
+            plan = EdgePlan(tuple(EdgeColumn(**fields) for fields in edges["columns"]), bool(edges["directed"]))
+            return cls(encoders, bool(manifest["sparse"]), plan)
         except (KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{path} is damaged ({error}); train again") from None
 
 
-def _to_csr(values: FloatArray, codes: IntArray, hashed: list[Any], widths: list[int]) -> Any:
+def _to_csr(values: FloatArray, codes: IntArray, words: list[Any], widths: list[int]) -> Any:
     """Return a CSR array whose rows hold dense values (d, rows), an entry per category code (c, rows) and the words.
 
     ``widths`` are those of the categories and the texts.
@@ -201,7 +244,7 @@ def _to_csr(values: FloatArray, codes: IntArray, hashed: list[Any], widths: list
     dense, rows = values.shape
     offsets = np.cumsum([dense, *widths])
     counts = np.full(rows, dense + len(codes), np.int64)
-    for entries, _, _ in hashed:
+    for entries, _, _ in words:
         counts += np.diff(entries)
     indptr = np.concatenate([[0], np.cumsum(counts)])
     cursor = indptr[:-1].copy()
@@ -213,7 +256,7 @@ def _to_csr(values: FloatArray, codes: IntArray, hashed: list[Any], widths: list
         out = cursor[first:last], indices, data
         nonzeros: int = append_columns(values[:, first:last], *out)
         nonzeros += append_categories(codes[:, first:last], offsets[: len(codes)], *out)
-        for offset, (entries, column, value) in zip(offsets[len(codes) :], hashed, strict=False):
+        for offset, (entries, column, value) in zip(offsets[len(codes) :], words, strict=False):
             append_words(entries[first : last + 1], column, value, offset, *out)
             nonzeros += int(entries[last] - entries[first])
         return nonzeros

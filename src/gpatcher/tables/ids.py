@@ -27,9 +27,6 @@ class Ids:
     @classmethod
     def read(cls, table: TableSource, column: str, values: Any) -> Ids:
         """Return the ids in a column, text as large_string and integers as int64."""
-        if pa.types.is_floating(values.type) and not table.is_typed and not values.null_count:
-            # integers of more than 64 bits, or versions such as 1.10: as floats, different ids could become equal
-            values = table.read([column], as_text=True)[column]
         if pa.types.is_nested(values.type):
             raise InputError(f"{table.path}: column {column!r} holds {values.type}; ids must be integers or text")
         if is_text(values.type):
@@ -43,11 +40,10 @@ class Ids:
         return cls(table, column, values)
 
     def like(self, other: Any) -> Ids:
-        """Return the ids as text where those of another array are: in a text file, digits may be integers or text."""
+        """Return integers of a text file as text, which is how they are written, where the ids of another array are."""
         if self.table.is_typed or is_text(self.values.type) or not is_text(other.type):
             return self
-        ids = Ids.read(self.table, self.column, self.table.read([self.column], as_text=True)[self.column])
-        return ids if self.rows is None else ids.take(self.rows)
+        return replace(self, values=self.values.cast(pa.large_string()))
 
     def take(self, positions: IntArray) -> Ids:
         """Return the ids at some positions."""

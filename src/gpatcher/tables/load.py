@@ -17,16 +17,18 @@ from gpatcher.arrays import Features
 from gpatcher.errors import InputError, counted, some, warn_input
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import split_from_parts, stratified_folds, stratified_split, time_split
+from gpatcher.tables.edge_columns import EdgePlan, plan_edge_columns
 from gpatcher.tables.edges import (
     IrregularTableError,
     edge_ids,
     make_undirected,
     open_edges,
+    points,
     prefetch,
     read_edges,
     stream_edges,
 )
-from gpatcher.tables.encoder import TableEncoder
+from gpatcher.tables.encoder import ColumnSummary, TableEncoder
 from gpatcher.tables.nodes import NodeRows, read_nodes
 from gpatcher.tables.options import DEFAULT_LABEL, Counts, TableOptions
 from gpatcher.tables.reader import TableSource
@@ -43,6 +45,11 @@ class Tables:
     counts: Counts
     options: TableOptions
     split_values: Mapping[str, Any] = field(default_factory=dict, repr=False)  # values of each node, by option
+    columns: tuple[ColumnSummary, ...] = ()  # what becomes of each column of the nodes
+
+    def describe_columns(self) -> list[tuple[str, ...]]:
+        """Return a row of text per column: column, kind, features, missing, note."""
+        return [tuple(f"{cell:,}" if isinstance(cell, int) else cell for cell in row) for row in self.columns]
 
     def with_split(self, train: float = 0.6, val: float = 0.2, seed: int = 0) -> Tables:
         """Split the labelled nodes as the options say: by a column, into folds, or at random and stratified.
@@ -90,23 +97,29 @@ def load_tables(nodes: Any, edges: Any, *, encoder: TableEncoder | None = None, 
     """Read a graph as `read_tables` does, its features by a fitted encoder if one is passed, and count the rows."""
     parsed = TableOptions.parse(options)
     edge_table = open_edges(edges, parsed)
-    batches = prefetch(edge_table.iter_batches(list(parsed.edge_columns.values())))
+    plan = plan_edges(edge_table, parsed, nodes, encoder)
+    names = [*parsed.edge_columns.values(), *plan.edge_names]
+    batches = prefetch(edge_table.iter_batches(names, written=parsed.endpoints))
     node_rows = read_node_table(nodes, parsed, encoder)
 
-    # features on one thread, edges on another: neither needs the other, and both release the GIL
+    # features on one thread, edges on another: both release the GIL, and neither needs the other without edge columns
     with ThreadPoolExecutor(1) as pool:
-        encoded = pool.submit(encode_nodes, node_rows, parsed, encoder)
+        encoded = None if plan.columns else pool.submit(encode_nodes, node_rows, parsed, encoder, plan)
         try:
             ids = edge_ids(edge_table, parsed) if node_rows is None else node_rows.ids.values
-            edge_rows = stream_edges(batches, parsed, ids)
+            edge_rows = stream_edges(batches, parsed, ids, plan)
         except (IrregularTableError, pa.ArrowException):
-            edge_rows = read_edges(edge_table, parsed, node_rows)
+            edge_rows = read_edges(edge_table, parsed, node_rows, plan)
         pa.default_memory_pool().release_unused()
         added = len(edge_rows.ids) - (0 if node_rows is None else len(node_rows.ids.values))
-        if node_rows is not None and added:
-            encoded.exception()  # waits; features without the added nodes are of no use
+        if node_rows is not None and (added or plan.columns):
+            if encoded is not None:
+                encoded.exception()  # waits; features without the added nodes are of no use
             node_rows.add_rows(added)
-            encoded = pool.submit(encode_nodes, node_rows, parsed, encoder)
+            node_rows.columns |= edge_rows.node_columns
+            encoded = None
+        if encoded is None:
+            encoded = pool.submit(encode_nodes, node_rows, parsed, encoder, plan)
         graph = Graph.from_edge_index(
             edge_rows.edge_index,
             y=None if node_rows is None else node_rows.y,
@@ -117,12 +130,22 @@ def load_tables(nodes: Any, edges: Any, *, encoder: TableEncoder | None = None, 
             node_ids=edge_rows.ids.to_numpy(zero_copy_only=False),
         )
         counts = Counts(**edge_rows.counts, added=added, duplicate_edges=graph.duplicate_edges)
-        if not parsed.directed:
+        if not (points(graph) if parsed.directed is None else parsed.directed):
             graph = make_undirected(graph)
         encoder, graph = add_node_data(graph, node_rows, encoded.result())
     if node_rows is None:
         return Tables(graph, None, counts, parsed)
-    return Tables(graph, encoder, replace(counts, **node_rows.counts), parsed, node_rows.split_values)
+    columns = (encoder or TableEncoder(())).describe(node_rows.columns)
+    return Tables(graph, encoder, replace(counts, **node_rows.counts), parsed, node_rows.split_values, tuple(columns))
+
+
+def plan_edges(table: TableSource, options: TableOptions, nodes: Any, encoder: TableEncoder | None) -> EdgePlan:
+    """Return which columns of the edges become features: those of the encoder where one is passed."""
+    if encoder is not None:
+        for column in encoder.edges.edge_names:
+            table.require({"edge_features": column})
+        return encoder.edges
+    return plan_edge_columns(table, options, nodes=nodes is not None)
 
 
 def read_node_table(nodes: Any, options: TableOptions, encoder: TableEncoder | None) -> NodeRows | None:
@@ -138,12 +161,16 @@ def read_node_table(nodes: Any, options: TableOptions, encoder: TableEncoder | N
     return None
 
 
-def encode_nodes(rows: NodeRows | None, options: TableOptions, encoder: TableEncoder | None) -> EncodedNodes:
+def encode_nodes(
+    rows: NodeRows | None, options: TableOptions, encoder: TableEncoder | None, plan: EdgePlan
+) -> EncodedNodes:
     """Return the encoder, by default a new one, the features and the warnings; None for both without features."""
     if rows is None:
         return None, None, []
     if encoder is None:
-        encoder, x, messages = TableEncoder.fit_transform(rows.columns, options.columns, rows.reject)
+        kinds = {**dict.fromkeys(plan.node_names(), "number"), **options.columns}
+        encoder, x, messages = TableEncoder.fit_transform(rows.columns, kinds, rows.reject)
+        encoder = replace(encoder, edges=plan)
     else:
         x, messages = encoder.encode(rows.columns, rows.reject)
     return (encoder, x, messages) if encoder.encoders else (None, None, messages)

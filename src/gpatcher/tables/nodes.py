@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,11 +18,19 @@ from gpatcher.tables.encoder import TableEncoder
 from gpatcher.tables.ids import Ids
 from gpatcher.tables.options import DEFAULT_LABEL, TableOptions
 from gpatcher.tables.reader import TableSource
-from gpatcher.tables.values import Reject, combine_chunks, is_number, missing_mask, to_numpy, to_seconds
+from gpatcher.tables.values import (
+    MISSING_WORDS,
+    Reject,
+    blanks_to_null,
+    combine_chunks,
+    is_number,
+    is_text,
+    missing_mask,
+    to_numpy,
+    to_seconds,
+)
 
 _INDEX_COLUMNS = ("", "Unnamed: 0", "__index_level_0__")  # as pandas names the index that it writes
-# missing in a column of numbers, but text in a column of text
-_MISSING_WORDS = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none")
 _PARTS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val"}
 _PARTS |= {"test": "test", "testing": "test"}
 
@@ -64,7 +73,8 @@ def read_nodes(table: TableSource, options: TableOptions, encoder: TableEncoder 
     used = {"id": options.id, **({} if label is None else {"label": label}), **options.split_columns}
     table.require(used)
     feature_columns = _feature_columns(table, options, encoder, list(used.values()))
-    columns = table.read([*used.values(), *feature_columns])
+    written = [options.id] if label is None else [options.id, label]
+    columns = table.read([*used.values(), *feature_columns], written=written)
     node_rows = len(columns[options.id])
 
     ids = Ids.read(table, options.id, columns[options.id]).drop_missing(options.on_missing_id).exact()
@@ -101,13 +111,14 @@ def _feature_columns(
         if column == options.label:
             raise InputError(f"column {column!r} is the label; a model that sees it as a feature has nothing to learn")
     if encoder is not None:
-        missing = [column for column in encoder.columns if column not in table.columns]
+        fitted = [column for column in encoder.columns if column not in encoder.edges.node_names()]
+        missing = [column for column in fitted if column not in table.columns]
         if missing:
             raise InputError(
                 f"{table.path} has no column {missing[0]!r}, which the model was trained with; add it, empty where "
                 f"unknown. The columns are: {some(table.columns)}"
             )
-        return list(encoder.columns)
+        return fitted
     if options.features is not None:
         return list(dict.fromkeys(options.features))
     unused = [column for column in table.columns if column not in used]
@@ -140,9 +151,13 @@ def to_floats(values: Any) -> FloatArray:
 def _labels(table: TableSource, column: str, values: Any, reject: Reject) -> tuple[IntArray, tuple[str, ...]]:
     """Return the class of each node, -1 where missing, and the names of the classes."""
     values = combine_chunks(values)
+    fix = "classes are text, integers or booleans; put numbers into bins first"
+    if is_text(values.type) and not table.is_typed:
+        with suppress(pa.ArrowInvalid):
+            numbers = to_floats(blanks_to_null(values))
+            reject(column, numbers % 1 > 0, values, "are fractions, not classes", fix)
     if pa.types.is_floating(values.type):
         numbers = to_floats(values)
-        fix = "classes are text, integers or booleans; put numbers into bins first"
         reject(column, numbers % 1 > 0, values, "are fractions, not classes", fix)
         reject(column, np.abs(numbers) >= 2**63, values, "are infinite or too large", fix)
         values = pa.array(numbers, from_pandas=True).cast(pa.int64())
@@ -150,7 +165,7 @@ def _labels(table: TableSource, column: str, values: Any, reject: Reject) -> tup
         raise InputError(f"{table.path}: column {column!r} holds {values.type}; labels are text, integers or booleans")
     encoded = values.dictionary_encode()
     labels = [None if label == "" else label for label in encoded.dictionary.to_pylist()]
-    suspicious = [label for label in labels if label in _MISSING_WORDS or (label == -1 and not isinstance(label, bool))]
+    suspicious = [label for label in labels if label in MISSING_WORDS or (label == -1 and not isinstance(label, bool))]
     if suspicious:
         warn_input(
             f"{table.path}: in column {column!r}, {some(map(repr, suspicious))} is read as a class like any other; "

@@ -34,12 +34,15 @@ class TableOptions:
         Column of the edges with positive weights; by default every edge has weight 1.
     features : sequence of str, optional
         Columns of the nodes that become features; by default all others.
+    edge_features : sequence of str, optional
+        Columns of the edges that become features of both ends; by default all others, of a table with nodes.
     columns : mapping of str to str
         Kind of a column, one of `gpatcher.tables.columns.KINDS`; by default inferred from its dtype and values.
     delimiter : str, optional
         Delimiter of text files; by default detected in the first line.
-    directed : bool
-        Keep the direction of the edges; by default each row is an edge in both directions.
+    directed : bool, optional
+        Keep the direction of the edges, or make each row an edge in both directions. By default the direction is kept
+        where some edges but not all are given in both: a file of undirected edges has all or none.
     on_unknown_id : {"error", "drop", "add"}
         Edge to an id that is not in the nodes: raise an error, drop the edge or add the node.
     on_duplicate_id : {"error", "first"}
@@ -66,9 +69,10 @@ class TableOptions:
     target: str = "target"
     weight: str | None = None
     features: Sequence[str] | None = None
+    edge_features: Sequence[str] | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     delimiter: str | None = None
-    directed: bool = False
+    directed: bool | None = None
     on_unknown_id: str = "error"
     on_duplicate_id: str = "error"
     on_missing_id: str = "error"
@@ -102,6 +106,11 @@ class TableOptions:
                 hint = f"did you mean {' or '.join(close)}?" if close else f"the options are {', '.join(names)}"
                 raise InputError(f"unknown option {name!r}; {hint}")
         return cls(**options)
+
+    @property
+    def endpoints(self) -> list[str]:
+        """The two columns of a table of edges that hold ids."""
+        return [self.source, self.target]
 
     @property
     def edge_columns(self) -> dict[str, str]:

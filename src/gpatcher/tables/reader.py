@@ -17,7 +17,7 @@ import pyarrow.parquet
 
 from gpatcher.arrays import BoolArray, IntArray
 from gpatcher.errors import InputError, counted, some, warn_input
-from gpatcher.tables.values import first_line, reject_values, uncastable_mask
+from gpatcher.tables.values import as_written, first_line, plain, reject_values, uncastable_mask
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".csv.gz": ",", ".tsv.gz": "\t"}
 _PARQUET = (".parquet", ".pq")
@@ -137,28 +137,35 @@ class TableSource:
         location = self.location if rows is None else lambda position: self.location(int(rows[position]))
         reject_values(column, invalid, values, problem, fix, f"{self.path}: ", location)
 
-    def read(self, columns: Sequence[str], *, as_text: bool = False) -> dict[str, Any]:
-        """Read whole columns as chunked arrays, dictionaries decoded; ``as_text`` infers no dtypes of a text file."""
+    def read(self, columns: Sequence[str], *, written: Sequence[str] = ()) -> dict[str, Any]:
+        """Read whole columns as chunked arrays of plain dtypes, those of ``written`` as `as_written` does."""
         names = list(dict.fromkeys(columns))
         try:
-            table = self._read_typed(names) if self.is_typed else self._read_text(names, as_text)
+            table = self._read_typed(names) if self.is_typed else self._read_text(names, written)
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{self.path} cannot be read: {first_line(error)}") from None
         if not table.num_rows:
             raise InputError(f"{self.path} has the columns {', '.join(self.columns)} but no rows")
         result: dict[str, Any] = {}
         for name in names:
-            values = table.column(name)
-            if pa.types.is_dictionary(values.type):
-                values = values.cast(values.type.value_type)
+            values = plain(table.column(name))
+            if name in written and not self.is_typed:
+                values = as_written(values)
             if pa.types.is_binary(values.type) and not self.is_typed:
                 invalid = uncastable_mask(values, pa.string())
                 self.reject(name, invalid, values, "are not text in UTF-8", "save the file in that encoding")
             result[name] = values
         return result
 
-    def iter_batches(self, columns: list[str]) -> Iterator[Any]:
-        """Yield tables of about a million rows; the dtypes of a text file are inferred from its first block."""
+    def iter_batches(self, columns: list[str], *, written: Sequence[str] = ()) -> Iterator[Any]:
+        """Yield tables of about a million rows; see `read`. Dtypes of a text file are inferred from its first block."""
+        for batch in self._batches(columns, written):
+            convert = plain if self.is_typed else as_written
+            arrays = [convert(batch.column(name)) if name in written else batch.column(name) for name in columns]
+            if batch.num_rows:
+                yield pa.table(arrays, columns)
+
+    def _batches(self, columns: list[str], written: Sequence[str]) -> Iterator[Any]:
         if self.memory is not None:
             yield from (pa.table(batch) for batch in self.memory.select(columns).to_batches(_BATCH_ROWS))
             return
@@ -168,7 +175,7 @@ class TableSource:
                     for batch in file.iter_batches(_BATCH_ROWS, columns=columns):
                         yield pa.table(batch)
             return
-        convert = pa.csv.ConvertOptions(include_columns=columns)
+        convert = pa.csv.ConvertOptions(include_columns=columns, column_types=dict.fromkeys(written, pa.binary()))
         parse = pa.csv.ParseOptions(delimiter=self.delimiter)
         options = dict(convert_options=convert, parse_options=parse, memory_pool=MEMORY_POOL)
         if self.suffix in (".csv", ".tsv") and self.path.stat().st_size <= _WHOLE_BYTES:
@@ -200,9 +207,8 @@ class TableSource:
         except pa.ArrowException as error:
             raise InputError(f"{self.path}: the files differ in their dtypes ({first_line(error)})") from None
 
-    def _read_text(self, columns: list[str], as_text: bool) -> Any:
-        types = dict.fromkeys(columns, pa.string()) if as_text else {}
-        convert = pa.csv.ConvertOptions(include_columns=columns, column_types=types)
+    def _read_text(self, columns: list[str], written: Sequence[str]) -> Any:
+        convert = pa.csv.ConvertOptions(include_columns=columns, column_types=dict.fromkeys(written, pa.binary()))
         try:
             parse = pa.csv.ParseOptions(delimiter=self.delimiter)
             return pa.csv.read_csv(self.path, convert_options=convert, parse_options=parse)

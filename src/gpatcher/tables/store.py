@@ -14,8 +14,9 @@ from gpatcher.graph.graph import Graph
 from gpatcher.graph.storage import map_array, open_graph, write_graph
 from gpatcher.io import new_folder
 from gpatcher.scale.external_sort import sort_edges
+from gpatcher.tables.edge_columns import EdgePlan, EdgeSums
 from gpatcher.tables.edges import IrregularTableError, edge_ids, indexed_edges, open_edges, warn_unequal_weights
-from gpatcher.tables.load import add_node_data, encode_nodes, read_node_table, read_tables
+from gpatcher.tables.load import add_node_data, encode_nodes, plan_edges, read_node_table, read_tables
 from gpatcher.tables.nodes import NodeRows
 from gpatcher.tables.options import TableOptions
 from gpatcher.tables.reader import TableSource
@@ -47,7 +48,8 @@ def store_tables(
     sorted_on_disk = True
     with new_folder(folder) as draft:
         try:
-            graph = _sorted_graph(table, read_node_table(nodes, parsed, None), parsed, memory, draft)
+            plan = plan_edges(table, parsed, nodes, None)
+            graph = _sorted_graph(table, read_node_table(nodes, parsed, None), parsed, plan, memory, draft)
         except MemoryError as error:  # of pyarrow or NumPy
             raise InputError(f"out of memory ({error}); lower memory=... (--memory)") from None
         except (IrregularTableError, pa.ArrowException):
@@ -57,17 +59,20 @@ def store_tables(
     return open_graph(folder)
 
 
-def _sorted_graph(table: TableSource, rows: NodeRows | None, options: TableOptions, memory: int, draft: Path) -> Graph:
+def _sorted_graph(
+    table: TableSource, rows: NodeRows | None, options: TableOptions, plan: EdgePlan, memory: int, draft: Path
+) -> Graph:
     """Write the edges to the draft folder and return the graph, memory-mapped."""
     ids = edge_ids(table, options) if rows is None else rows.ids.values
-    encoded = encode_nodes(rows, options, None)
-    columns = list(options.edge_columns.values())
+    sums = EdgeSums(plan, len(ids))
+    passes = iter((sums, None))  # the edges are read twice and added up once
+    columns = [*options.edge_columns.values(), *plan.edge_names]
     weighted = options.weight is not None
     indptr, counts = sort_edges(
-        lambda: indexed_edges(table.iter_batches(columns), options, ids),
+        lambda: indexed_edges(table.iter_batches(columns, written=options.endpoints), options, ids, next(passes)),
         len(ids),
         weighted=weighted,
-        directed=options.directed,
+        directed=bool(options.directed),
         memory=memory,
         draft=draft,
     )
@@ -92,5 +97,7 @@ def _sorted_graph(table: TableSource, rows: NodeRows | None, options: TableOptio
         node_ids=ids.to_numpy(zero_copy_only=False),
         facts=facts,
     )
-    _, graph = add_node_data(graph, rows, encoded)
+    if rows is not None:
+        rows.columns |= sums.node_columns()
+    _, graph = add_node_data(graph, rows, encode_nodes(rows, options, None, plan))
     return graph

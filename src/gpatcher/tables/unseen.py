@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from gpatcher.arrays import Features, FloatArray, IntArray
 from gpatcher.errors import InputError, counted
 from gpatcher.graph.graph import Graph
+from gpatcher.tables.edge_columns import EdgeSums
 from gpatcher.tables.edges import edge_weights
 from gpatcher.tables.encoder import TableEncoder
 from gpatcher.tables.ids import Ids, dtype_name
@@ -45,6 +46,8 @@ def read_new_tables(
         parsed = replace(parsed, features=())
     edge_table = TableSource.open(edges, parsed.delimiter, "edges")
     edge_table.require(parsed.edge_columns)
+    for column in () if encoder is None else encoder.edges.edge_names:
+        edge_table.require({"edge_features": column})
     rows = read_nodes(TableSource.open(nodes, parsed.delimiter, "nodes"), parsed, encoder)
 
     old = pa.array(np.arange(graph.n) if graph.node_ids is None else graph.node_ids)
@@ -55,7 +58,7 @@ def read_new_tables(
     new = combine_chunks(ids.values)
     all_ids = pa.concat_arrays([old, new])
     edge_index = []
-    for column, values in edge_table.read([parsed.source, parsed.target]).items():
+    for column, values in edge_table.read(parsed.endpoints, written=parsed.endpoints).items():
         endpoints = Ids.read(edge_table, column, values).like(old).drop_missing("error").exact()
         _require_dtype_of_graph(endpoints, old)
         index = to_numpy(pc.index_in(endpoints.values, value_set=all_ids).fill_null(-1)).astype(np.int64)
@@ -67,6 +70,11 @@ def read_new_tables(
         weights = edge_weights(edge_table, parsed.weight, edge_table.read([parsed.weight])[parsed.weight], None)
     x: Features | None = None
     if encoder is not None and encoder.encoders:
+        if encoder.edges.columns:
+            sums = EdgeSums(encoder.edges, len(all_ids))
+            batch = pa.table(edge_table.read(encoder.edges.edge_names))
+            sums.add(batch, edge_index[0], edge_index[1], edge_table.reject)
+            rows.columns |= sums.node_columns(first=len(old))
         x = encoder.transform(rows.columns, rows.reject)
     elif raw_features:
         x = _raw_features(rows, graph.num_features)

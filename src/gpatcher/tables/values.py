@@ -14,12 +14,15 @@ import pyarrow.compute as pc
 
 from gpatcher.arrays import BoolArray, FloatArray, IntArray
 from gpatcher.errors import InputError
+from gpatcher.kernels.integers import parse_integers
 
 # reject(column, invalid, values, problem, fix) raises an InputError where a value is invalid; see `reject_values`
 Reject: TypeAlias = Callable[[str, BoolArray, Any, str, str], None]
 # warn(message) collects a warning: columns are encoded on threads, where the line of the caller is not on the stack
 Warn: TypeAlias = Callable[[str], None]
 DAY = 86_400.0
+# missing where all other values are integers, but text in a column of text
+MISSING_WORDS = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none")
 _BOOLEANS = {"true": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, "no": 0.0, "0": 0.0}
 
 
@@ -82,6 +85,37 @@ def combine_chunks(values: Any) -> Any:
         return values.chunk(0)
     wide = pa.types.is_string(values.type) and values.nbytes > 2**30
     return (values.cast(pa.large_string()) if wide else values).combine_chunks()
+
+
+def as_written(values: Any) -> Any:
+    """Return ids or labels of a text file as int64 where text of the integers is what the file holds, else as text.
+
+    007, 1.0 and integers beyond 64 bits stay text. Values that are not UTF-8 stay binary.
+    """
+    try:
+        text = values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return values
+    words = pc.is_in(text, value_set=pa.array(MISSING_WORDS))
+    for candidate in (text, pc.if_else(words, "", text)) if pc.any(words).as_py() else (text,):
+        chunks = [_integers(chunk) for chunk in candidate.chunks]
+        if all(chunk is not None for chunk in chunks):
+            return pa.chunked_array(chunks, pa.int64())
+    return text
+
+
+def _integers(text: Any) -> Any:
+    numbers, missing = np.empty(len(text), np.int64), np.empty(len(text), bool)
+    return pa.array(numbers, mask=missing) if parse_integers(*text_buffers(text), numbers, missing) else None
+
+
+def plain(values: Any) -> Any:
+    """Return a column without dictionary, views and half precision, for which pyarrow lacks functions."""
+    dtype = values.type
+    if pa.types.is_dictionary(dtype):
+        return plain(values.cast(dtype.value_type))
+    simpler = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary(), pa.float16(): pa.float32()}
+    return values.cast(simpler[dtype]) if dtype in simpler else values
 
 
 def blanks_to_null(values: Any) -> Any:

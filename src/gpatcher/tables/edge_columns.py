@@ -1,0 +1,151 @@
+"""Columns of the edges as columns of both ends: count, mean, sum and share per category."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpatcher.arrays import FloatArray, IntArray
+from gpatcher.errors import counted, some, warn_input
+from gpatcher.kernels.columns import add_values
+from gpatcher.tables.columns import COLUMN_KINDS, CategoryColumn, infer_kind
+from gpatcher.tables.options import TableOptions
+from gpatcher.tables.reader import TableSource
+from gpatcher.tables.values import Reject
+
+_MAX_CATEGORIES = 16  # of an edge column that get a share each
+_MEASURES = {"number": ("mean", "sum"), "date": ("mean",), "boolean": ("mean",), "category": ("mean",)}
+
+
+@dataclass(frozen=True)
+class EdgeColumn:
+    """A column of the edges that becomes columns of the nodes."""
+
+    column: str
+    kind: str
+    values: list[str]  # categories with a share each
+
+    @property
+    def parts(self) -> list[str]:
+        """What is averaged: the values, or a mark of each category."""
+        return [f"{self.column} = {value}" for value in self.values] if self.kind == "category" else [self.column]
+
+    def read(self, values: Any, reject: Reject) -> Iterator[FloatArray]:
+        """Yield the numbers of each part, NaN where missing."""
+        read = COLUMN_KINDS[self.kind].read(self.column, values, reject)
+        if self.kind != "category":
+            yield read
+            return
+        index = {value: j for j, value in enumerate(self.values)}
+        codes = np.array([*(index.get(value, len(index)) for value in read.categories), -1])[read.codes]
+        for j in index.values():
+            yield np.where(codes < 0, np.nan, codes == j)
+
+
+@dataclass(frozen=True)
+class EdgePlan:
+    """Which columns of the edges become columns of the nodes, and whether directions are told apart."""
+
+    columns: tuple[EdgeColumn, ...] = ()
+    directed: bool = False
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """Edges that are added up separately."""
+        return () if not self.columns else ("outgoing edges", "incoming edges") if self.directed else ("edges",)
+
+    @property
+    def edge_names(self) -> list[str]:
+        """Columns of the edges that are read."""
+        return [column.column for column in self.columns]
+
+    def node_names(self) -> list[str]:
+        """Return the names of the columns of the nodes."""
+        parts = [(part, _MEASURES[column.kind]) for column in self.columns for part in column.parts]
+        return [
+            name
+            for side in self.sides
+            for name in (f"number of {side}", *(f"{part}: {m} of {side}" for part, measures in parts for m in measures))
+        ]
+
+
+class EdgeSums:
+    """Numbers of edges and sums of their columns at each node, added up batch by batch."""
+
+    def __init__(self, plan: EdgePlan, nodes: int) -> None:
+        self.plan, self.nodes = plan, nodes
+        parts = sum(len(column.parts) for column in plan.columns)
+        shape = len(plan.sides), 1 + parts, nodes
+        self.counts, self.totals = np.zeros(shape, np.int64), np.zeros(shape)
+
+    def add(self, batch: Any, source: IntArray, target: IntArray, reject: Reject) -> None:
+        """Add a table of edges with the indices of their endpoints."""
+        if not self.plan.columns:
+            return
+        parts: list[FloatArray] = [np.ones(len(source))]
+        for column in self.plan.columns:
+            parts += column.read(batch.column(column.column), reject)
+        for end, index in enumerate((source, target)):
+            side = end if self.plan.directed else 0
+            for j, values in enumerate(parts):
+                add_values(index, values.astype(float), self.counts[side, j], self.totals[side, j])
+
+    def node_columns(self, first: int = 0) -> dict[str, Any]:
+        """Return a column of numbers per measure, missing where a node has no value, of the nodes from ``first`` on."""
+        columns: list[FloatArray] = []
+        for counts, totals in zip(self.counts, self.totals, strict=True):
+            columns.append(totals[0])
+            parts = ((column.kind, part) for column in self.plan.columns for part in column.parts)
+            for (kind, _), count, total in zip(parts, counts[1:], totals[1:], strict=True):
+                mean = np.divide(total, count, out=np.full(self.nodes, np.nan), where=count > 0)
+                columns += [mean if measure == "mean" else total for measure in _MEASURES[kind]]
+        arrays = (pa.chunked_array([pa.array(column[first:], from_pandas=True)]) for column in columns)
+        return dict(zip(self.plan.node_names(), arrays, strict=True))
+
+
+def plan_edge_columns(table: TableSource, options: TableOptions, *, nodes: bool) -> EdgePlan:
+    """Choose the kinds and categories of the columns of the edges by their first rows; warn of those that are not used.
+
+    Text, ids and columns that ``options.edge_features`` leaves out are not used, nor any column of a graph without a
+    table of nodes.
+    """
+    others = [column for column in table.columns if column not in options.edge_columns.values()]
+    names = others if options.edge_features is None else options.edge_features
+    for column in names:
+        table.require({"edge_features": column})
+    columns = (
+        [] if not nodes or not names else [_plan_column(name, values) for name, values in _first_rows(table, names)]
+    )
+    plan = EdgePlan(tuple(column for column in columns if column is not None), bool(options.directed))
+    unused = [name for name in names if name not in plan.edge_names]
+    hint = "; to weigh the edges, pass weight='weight' (--weight)"
+    if unused:
+        warn_input(
+            f"{table.path}: {counted(len(unused), 'column is', 'columns are')} not used: {some(unused)}"
+            f"{hint if 'weight' in unused else ''}"
+        )
+    if "weight" in plan.edge_names and options.edge_features is None:
+        warn_input(f"{table.path}: column 'weight' becomes features of both ends{hint}")
+    return plan
+
+
+def _first_rows(table: TableSource, names: Sequence[str]) -> list[tuple[str, Any]]:
+    """Return the first rows of columns, none of an empty table."""
+    try:
+        batch = next(table.iter_batches(list(names)), None)
+    except pa.ArrowException:
+        return list(table.read(names).items())
+    return [] if batch is None else [(name, batch.column(name)) for name in names]
+
+
+def _plan_column(name: str, values: Any) -> EdgeColumn | None:
+    kind, _ = infer_kind(values, name)
+    kind = "number" if kind == "code" else kind
+    if kind not in _MEASURES:
+        return None
+    frequent = CategoryColumn.fit(name, CategoryColumn.read(name, values)).values if kind == "category" else []
+    return EdgeColumn(name, kind, frequent[:_MAX_CATEGORIES])
