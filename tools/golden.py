@@ -142,7 +142,7 @@ def baseline(name: str) -> Logits:
         graph = small_graph()
         settings = {"features": {"normalise": "l1"}, "model": {"hidden": 16}, "train": {"epochs": 12}}
         run = run_job(Job("golden", "csbm", name, settings, 0, 0), graph, graph.splits[0])
-        return predict_logits(run.model, run.x, np.arange(graph.n)).numpy()
+        return predict_logits(run.module, run.x, np.arange(graph.n)).numpy()
 
     return compute
 

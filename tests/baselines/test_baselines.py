@@ -9,12 +9,11 @@ import torch_geometric.nn as layers
 from torch_geometric.nn import ChebConv, FAConv, GATConv, GCNConv, SAGEConv
 
 from gpatcher.baselines import make_baseline
-from gpatcher.baselines.base import EdgeProduct
 from gpatcher.baselines.h2gcn import distance_rings
 from gpatcher.datasets.load import load_dataset
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
-from gpatcher.model.inputs import node_features
+from gpatcher.model.inputs import FeatureConfig, SparseProduct, node_features
 from gpatcher.training.loop import TrainConfig, fit
 
 # --------------------------------------------------------------------------------- oracles: torch_geometric
@@ -29,13 +28,13 @@ def setting(irregular_graph):
     return graph, edges, torch.from_numpy(np.asarray(graph.x))
 
 
-def test_edge_product_and_its_gradients(irregular_graph):
+def test_sparse_product_and_its_gradients(irregular_graph):
     graph = irregular_graph()
     matrix = graph.adjacency()  # directed, so the transpose differs
     torch.manual_seed(0)
     weight, h = torch.rand(matrix.nnz, requires_grad=True), torch.randn(60, 4, requires_grad=True)
     grad = torch.randn(60, 4)
-    (EdgeProduct(matrix)(weight, h) * grad).sum().backward()
+    (SparseProduct(matrix)(weight, h) * grad).sum().backward()
     actual = weight.grad, h.grad
     weight.grad = h.grad = None
     target, source = (torch.from_numpy(part.astype(np.int64)) for part in matrix.nonzero())
@@ -299,7 +298,7 @@ def test_bmgcn_adds_the_loss_of_its_mlp(graph):
 def test_published_figures_are_reproduced(data_root, name, dataset, parameters, train, low, high):
     """A quick check on three models; docs/baselines.md has ten runs of every baseline."""
     graph = load_dataset(dataset, data_root)
-    x = node_features(graph, "l1")
+    x = node_features(graph, FeatureConfig(normalise="l1"))
     accuracies = []
     for seed in range(3 if len(graph.splits) == 1 else 10):
         split = graph.splits[seed % len(graph.splits)]

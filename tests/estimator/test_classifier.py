@@ -79,8 +79,8 @@ def test_fit_and_predict(graph, extractor, quick):
 
 
 def test_probabilities_are_calibrated_unless_raw_ones_are_asked_for(tmp_path, quick):
-    graph = csbm(phi=0.1, n=120, features=20)  # hard enough for a few mistakes
-    model = quick(train={"epochs": 30}).fit(graph)
+    graph = csbm(phi=0.1, n=200, features=20)  # hard enough for a few mistakes
+    model = quick(train={"epochs": 30, "lr": 0.02}).fit(graph)
     logits = torch.from_numpy(model.decision_function())
     t = model.calibration_.temperature
     assert t != 1.0

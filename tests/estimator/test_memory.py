@@ -151,7 +151,7 @@ def test_a_saved_model_knows_its_table(graph, quick, table, tmp_path):
     model = GPatcherClassifier(**{**quick().get_params(deep=False), "patches": table.extractor})
     model.fit(graph, patch_table=table)
     model.save(tmp_path / "model")
-    assert json.loads((tmp_path / "model" / "model.json").read_text())["patch_table"] == str(table.folder)
+    assert json.loads((tmp_path / "model" / "model.json").read_text())["details"]["patch_table"] == str(table.folder)
     loaded = GPatcherClassifier.load(tmp_path / "model", graph)
     assert loaded._prepared.from_disk
     np.testing.assert_array_equal(loaded.predict_proba(), model.predict_proba())
@@ -163,7 +163,7 @@ def test_a_saved_model_knows_its_table(graph, quick, table, tmp_path):
     loaded = GPatcherClassifier.load(tmp_path / "model", graph, patch_table=moved)
     np.testing.assert_array_equal(loaded.predict_proba(), model.predict_proba())
     loaded.save(tmp_path / "again")
-    assert json.loads((tmp_path / "again" / "model.json").read_text())["patch_table"] == str(moved)
+    assert json.loads((tmp_path / "again" / "model.json").read_text())["details"]["patch_table"] == str(moved)
 
 
 def test_a_cluster_needs_a_table_and_a_checkpoint(graph, quick, table, tmp_path):

@@ -12,7 +12,9 @@ import torch
 from gpatcher.datasets.synthetic import csbm
 from gpatcher.errors import InputError
 from gpatcher.estimator.classifier import GPatcherClassifier
-from gpatcher.estimator.persistence import SavedModel, read_model_manifest
+from gpatcher.estimator.folder import read_model_manifest
+from gpatcher.estimator.persistence import SavedModel
+from gpatcher.io import list_files, write_json
 from gpatcher.patches import EXTRACTORS, PPR, extract_patches
 
 
@@ -109,7 +111,18 @@ def spoil_json(folder, **changes):
             del about[key]
         else:
             about[key] = value
-    (folder / "model.json").write_text(json.dumps(about))
+    write_json(folder / "model.json", about)  # with the right checksum
+
+
+def spoil_tensors(folder, tensors):
+    safetensors.torch.save_file(tensors, folder / "model.safetensors")
+    spoil_json(folder, files=list_files([folder / "model.safetensors"]))
+
+
+def edit(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
 
 
 def spoil_settings(folder, **changes):
@@ -126,24 +139,26 @@ def spoil_settings(folder, **changes):
         (lambda f: (f / "model.json").write_text("[]"), "does not describe a saved model"),
         (lambda f: spoil_json(f, format="another"), "does not describe a saved model"),
         (lambda f: spoil_json(f, format=None), "does not describe a saved model"),
-        (lambda f: spoil_json(f, version=99), "version 99, this gpatcher reads 2"),
+        (lambda f: spoil_json(f, version=99), "version 99, this gpatcher reads 3"),
         (lambda f: spoil_json(f, version="x"), "version x"),
         (lambda f: spoil_json(f, version=None), "version None"),
-        (lambda f: spoil_json(f, parameters=None), "incomplete.*parameters"),
+        (lambda f: spoil_json(f, parameters=None), "model.json is damaged: saved model lacks the field .parameters"),
         (lambda f: spoil_json(f, parameters={"seed": 1}), "incomplete.*settings"),
-        (lambda f: spoil_json(f, parameters=3), "incomplete"),
+        (lambda f: spoil_json(f, parameters=3), "model.json is damaged: saved model.parameters must be dict"),
         (lambda f: spoil_settings(f, train={"nonsense": 1}), "train.nonsense"),
         (lambda f: spoil_settings(f, patches={"name": "nonsense"}), "nonsense.*ppr"),
         (lambda f: spoil_settings(f, nonsense=1), "nonsense"),
-        (lambda f: spoil_json(f, extractors=[{"size": 3}]), "incomplete.*name"),
-        (lambda f: spoil_json(f, extractors=None), "incomplete.*extractors"),
-        (lambda f: spoil_json(f, classes=None), "incomplete.*classes"),
+        (lambda f: spoil_json(f, details={"extractors": [{"size": 3}]}), "incomplete.*name"),
+        (lambda f: spoil_json(f, details={}), "incomplete.*extractors"),
+        (lambda f: spoil_json(f, details=None), "model.json is damaged.*lacks the field .details"),
+        (lambda f: spoil_json(f, classes=None), "model.json is damaged.*lacks the field .classes"),
         (lambda f: spoil_json(f, calibration={"nonsense": 1}), "incomplete.*nonsense"),
-        (lambda f: spoil_json(f, fingerprint=None), "incomplete.*fingerprint"),
-        (lambda f: (f / "model.safetensors").unlink(), "model.safetensors is missing or damaged"),
-        (lambda f: (f / "model.safetensors").write_bytes(b""), "model.safetensors is missing or damaged"),
-        (lambda f: (f / "model.safetensors").write_bytes(b"garbage" * 9), "model.safetensors is missing or damaged"),
-        (lambda f: safetensors.torch.save_file({"a": torch.zeros(1)}, f / "model.safetensors"), "incomplete.*split"),
+        (lambda f: spoil_json(f, fingerprint=None), "model.json is damaged.*lacks the field .fingerprint"),
+        (lambda f: (f / "model.safetensors").unlink(), "model.safetensors cannot be read"),
+        (lambda f: (f / "model.safetensors").write_bytes(b""), "model.safetensors is damaged: it has 0 bytes"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"garbage" * 9), "model.safetensors is damaged"),
+        (lambda f: spoil_tensors(f, {"a": torch.zeros(1)}), "incomplete.*split"),
+        (lambda f: edit(f / "model.json", '"seed": 0', '"seed": 1'), "model.json .*its own checksum"),
     ],
 )
 def test_damaged_models_are_refused(graph, tmp_path, spoil, words, quick):
@@ -157,14 +172,39 @@ def test_a_cut_safetensors_file_is_refused(graph, tmp_path, quick):
     quick().fit(graph).save(tmp_path)
     path = tmp_path / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-50])
-    with pytest.raises(InputError, match="missing or damaged"):
+    with pytest.raises(InputError, match=r"model.safetensors is damaged: it has .* bytes"):
         GPatcherClassifier.load(tmp_path, graph)
+
+
+def test_no_bit_of_a_saved_model_can_change_unnoticed(graph, tmp_path, quick):
+    model = quick().fit(graph)
+    model.save(tmp_path)
+    random = np.random.default_rng(0)
+    for path in sorted(tmp_path.iterdir()):
+        whole = path.read_bytes()
+        for bit in random.integers(len(whole) * 8, size=40):
+            content = bytearray(whole)
+            content[bit // 8] ^= 1 << (bit % 8)
+            path.write_bytes(content)
+            with pytest.raises(InputError, match=path.name):
+                GPatcherClassifier.load(tmp_path, graph)
+        path.write_bytes(whole)
+    np.testing.assert_array_equal(GPatcherClassifier.load(tmp_path, graph).predict_proba(), model.predict_proba())
+
+
+def test_outputs_that_are_not_finite_are_an_error(graph, quick):
+    model = quick().fit(graph)
+    x = np.array(graph.x)
+    x[3] = 1e38  # finite, but not after a few products
+    with pytest.raises(InputError, match=r"not a finite number for .*node.* 3"):
+        model.predict_proba(replace(graph, x=x))
 
 
 def test_weights_of_another_shape_are_refused(graph, tmp_path, quick):
     quick(model={"hidden": 8}).fit(graph).save(tmp_path / "a")
     quick(model={"hidden": 6}).fit(graph).save(tmp_path / "b")
     (tmp_path / "b" / "model.safetensors").replace(tmp_path / "a" / "model.safetensors")
+    spoil_json(tmp_path / "a", files=list_files([tmp_path / "a" / "model.safetensors"]))
     with pytest.raises(InputError, match="do not fit"):
         GPatcherClassifier.load(tmp_path / "a", graph)
 
@@ -178,13 +218,13 @@ def test_no_array_is_pickled_and_the_manifest_is_readable(graph, tmp_path, quick
     model = quick(seed=7).fit(graph)
     model.save(tmp_path)
     manifest = read_model_manifest(tmp_path)
-    assert manifest["parameters"]["settings"] == model.settings()
-    assert manifest["parameters"]["seed"] == 7
-    assert manifest["extractors"] == [
+    assert manifest.parameters["settings"] == model.settings()
+    assert manifest.parameters["seed"] == 7
+    assert manifest.details["extractors"] == [
         {"name": "ppr", "size": 4, "c": 0.5, "eps": 1e-5, "self_loops": False, "direction": "both"}
     ]
-    assert manifest["fingerprint"] == graph.fingerprint
-    assert manifest["patch_table"] is None
+    assert manifest.fingerprint == graph.fingerprint
+    assert manifest.details["patch_table"] is None
     saved = SavedModel.read(tmp_path)
     assert set(saved.state) == set(model.model_.state_dict())
     np.testing.assert_array_equal(saved.split.test, model.split_.test)

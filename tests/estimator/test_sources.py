@@ -91,7 +91,7 @@ def test_a_loaded_model_predicts_the_same(graph, sources, tmp_path):
     model = several(sources, train={"epochs": 12, "reselect_every": 3}).fit(graph)
     model.save(tmp_path)
     manifest = json.loads((tmp_path / "model.json").read_text())
-    assert [source["name"] for source in manifest["extractors"]] == [extractor.name for extractor in sources]
+    assert [source["name"] for source in manifest["details"]["extractors"]] == [extractor.name for extractor in sources]
     loaded = GPatcherClassifier.load(tmp_path, graph)
     assert loaded.get_params() == model.get_params()
     assert (loaded.extractors_, loaded.compared_) == (model.extractors_, model.compared_)

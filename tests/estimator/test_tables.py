@@ -10,7 +10,8 @@ from sklearn.base import clone
 
 from gpatcher import GPatcherClassifier, TableClassifier
 from gpatcher.errors import InputError
-from gpatcher.estimator.tables import keep_tables, open_tables
+from gpatcher.estimator.folder import open_tables
+from gpatcher.estimator.tables import keep_tables
 from gpatcher.model.gpatcher import ModelConfig
 from gpatcher.patches import PPR
 from gpatcher.runs.records import read_records
@@ -34,7 +35,7 @@ def tables(n=120, features=True):
         nodes["city"] = np.array(["Rome", "Oslo", "Bonn"])[rng.integers(0, 3, n)]
         nodes["born"] = pa.array(np.datetime64("2000-01-01") + rng.integers(0, 9999, n).astype("timedelta64[D]"))
         words = np.array(["miaow purr", "bark growl"])[kind]
-        nodes["note"] = [f"{word} number {v}" for v, word in enumerate(words)]
+        nodes["note"] = [f"{word} number {v} of {v // 2}" for v, word in enumerate(words)]
     other = 2 * rng.integers(0, n // 2, (n, 3)) + 1 - kind[:, None]
     edges = {"source": np.repeat(ids, 3), "target": [ids[u] for u in other.ravel()]}
     return pa.table(nodes), pa.table(edges)
@@ -155,7 +156,7 @@ def test_a_damaged_graph_is_refused(tmp_path):
 
 def test_a_moved_run_predicts_the_same_without_its_tables(written, run):
     done = run(*FIT, "--out", "run")
-    assert "Read 120 nodes and 360 edges; 108 have a label" in done.stdout
+    assert "Read 120 nodes and 360 edges, taken as undirected; 108 have a label" in done.stdout
     assert "1 number, 1 boolean, 1 category, 1 date, 1 text" in done.stdout
     assert "run/predictions.parquet" in done.stdout
     run("predict", "run", "--out", "before.parquet")

@@ -9,6 +9,7 @@ from gpatcher.datasets.synthetic import csbm
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
+from gpatcher.model import inputs
 from gpatcher.model.inputs import FeatureConfig, node_features, unseen_features
 from gpatcher.model.structure import STRUCTURE, structure_columns
 
@@ -79,10 +80,15 @@ def test_an_unknown_column_is_named():
         FeatureConfig(structure=("motifs",))
 
 
-def test_memory_mapped_features_are_not_copied(tmp_path):
+def test_large_memory_mapped_features_are_not_copied(tmp_path, monkeypatch):
     graph = csbm(phi=0.5, n=60, features=4)
     path = tmp_path / "x.npy"
     np.save(path, np.array(graph.x))
-    graph = graph.with_features(np.load(path, mmap_mode="r"))
+    mapped = graph.with_features(np.load(path, mmap_mode="r"))
+    config = FeatureConfig(structure=("degree",))
+    everything = torch.arange(graph.n)
+    assert torch.equal(node_features(mapped, config).rows(everything), node_features(graph, config).rows(everything))
+    monkeypatch.setattr(inputs, "_SMALL_BYTES", mapped.x.nbytes - 1)
+    graph = mapped
     with pytest.raises(InputError, match="structure would copy memory-mapped features"):
         node_features(graph, FeatureConfig(structure=("degree",)))

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from gpatcher.baselines.base import Baseline, Perceptron, Propagation, check_propagation
+from gpatcher.baselines.base import Baseline, Perceptron, Propagation
+from gpatcher.errors import check_at_least, check_fraction
 from gpatcher.graph.graph import Graph
 from gpatcher.model.inputs import FeatureTable
 
@@ -46,7 +47,8 @@ class APPNP(Baseline):
         alpha: float = 0.1,
     ) -> None:
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
-        check_propagation(K, alpha)
+        check_at_least(1, K=K)
+        check_fraction("alpha", alpha, one=True)
         self.K, self.alpha = K, alpha
         self.perceptron = Perceptron(features, hidden, self.classes, layers=layers, dropout=dropout)
         self.propagate = Propagation(graph.normalised(self_loops=True))

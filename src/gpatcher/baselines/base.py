@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpatcher.errors import InputError, warn_input
+from gpatcher.errors import InputError, check_at_least, check_fraction, warn_input
 from gpatcher.graph.graph import Graph
-from gpatcher.model.inputs import FeatureTable
+from gpatcher.model.inputs import FeatureTable, SparseProduct
 
 _DENSE = 0.1  # a matrix with a larger fraction of non-zeros is smaller and faster as a dense one
 
@@ -75,31 +74,6 @@ class Baseline(nn.Module):
         decayed = [p for p in self.parameters() if id(p) not in excluded]
         groups: list[dict[str, object]] = [{"params": decayed, "lr": lr, "weight_decay": weight_decay}]
         return groups + [{"params": free, "lr": lr, "weight_decay": 0.0}] * bool(free)
-
-
-def check_at_least(minimum: int, **values: float) -> None:
-    """Raise if one of the values is smaller, or not a number."""
-    for name, value in values.items():
-        if not value >= minimum:
-            raise InputError(f"{name} must be at least {minimum}, got {value}")
-
-
-def check_fraction(name: str, value: float, *, one: bool = False) -> None:
-    """Raise if the value lies outside [0, 1), or outside [0, 1] with ``one``."""
-    if not (0 <= value < 1 or (one and value == 1)):
-        raise InputError(f"{name} must lie in [0, 1{']' if one else ')'}, got {value}")
-
-
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Raise if the value is none of the choices."""
-    if value not in choices:
-        raise InputError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
-
-
-def check_propagation(K: int, alpha: float) -> None:
-    """Raise if the number of steps is below 1 or the teleport probability lies outside [0, 1]."""
-    check_at_least(1, K=K)
-    check_fraction("alpha", alpha, one=True)
 
 
 class FeatureProduct(nn.Module):
@@ -200,65 +174,6 @@ def normalise(matrix: Any, *, mean: bool = False, by_rows: bool = False) -> Any:
     return sp.csr_array(sp.diags_array(rows) @ matrix @ sp.diags_array(columns))
 
 
-class EdgeProduct(nn.Module):
-    """Σ_u w_vu h_u over the entries (v, u) of a SciPy CSR array, differentiable in w and h; no parameters.
-
-    Both passes use sparse products, so no row of h is copied per edge.
-    """
-
-    def __init__(self, matrix: Any) -> None:
-        super().__init__()
-        order = sp.csr_array((np.arange(matrix.nnz), matrix.indices, matrix.indptr), shape=matrix.shape)
-        self.register_buffer("matrix", sparse_tensor(matrix), persistent=False)
-        self.register_buffer("rows", torch.from_numpy(matrix.tocoo().row.astype(np.int64)), persistent=False)
-        self.register_buffer("columns", torch.from_numpy(matrix.indices.astype(np.int64)), persistent=False)
-        transpose = sp.csr_array(order.T)
-        for name, part in (("indptr", transpose.indptr), ("columns", transpose.indices), ("order", transpose.data)):
-            self.register_buffer(f"transpose_{name}", torch.from_numpy(part.astype(np.int64)), persistent=False)
-
-    matrix: Tensor  # for torch_geometric's layers
-    rows: Tensor
-    columns: Tensor
-    transpose_indptr: Tensor
-    transpose_columns: Tensor
-    transpose_order: Tensor  # positions of the transpose's entries in the pattern
-
-    def forward(self, weight: Tensor, h: Tensor) -> Tensor:
-        """Return the sums for weights (m,) and h (n, c); shape (n, c)."""
-        product: Tensor = _EdgeProduct.apply(weight, h, self)  # type: ignore[no-untyped-call]
-        return product
-
-
-class _EdgeProduct(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, weight: Tensor, h: Tensor, pattern: EdgeProduct) -> Tensor:
-        ctx.save_for_backward(weight, h)
-        ctx.pattern = pattern
-        return _csr(pattern.matrix.crow_indices(), pattern.columns, weight, len(h)) @ h
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        weight, h = ctx.saved_tensors
-        pattern: EdgeProduct = ctx.pattern
-        grad_weight = grad_h = None
-        if ctx.needs_input_grad[0]:
-            zeros = _csr(pattern.matrix.crow_indices(), pattern.columns, torch.zeros_like(weight), len(h))
-            grad_weight = torch.sparse.sampled_addmm(zeros, grad.contiguous(), h.T).values()
-        if ctx.needs_input_grad[1]:
-            values = weight[pattern.transpose_order]
-            grad_h = _csr(pattern.transpose_indptr, pattern.transpose_columns, values, len(h)) @ grad
-        return grad_weight, grad_h, None
-
-
-def _csr(indptr: Tensor, columns: Tensor, values: Tensor, n: int) -> Tensor:
-    make: Any = torch.sparse_csr_tensor  # its stub lacks this overload
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        tensor: Tensor = make(indptr, columns, values, (n, n), check_invariants=False)
-    return tensor
-
-
 def sparse_tensor(matrix: Any) -> Tensor:
     """Return a SciPy CSR array as a torch CSR tensor, for torch_geometric's layers; row v holds the edges into v."""
-    indptr, columns = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
-    return _csr(indptr, columns, torch.from_numpy(matrix.data.astype(np.float32)), matrix.shape[0])
+    return SparseProduct(matrix).matrix()

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch_geometric.utils import softmax
 
 from gpatcher.arrays import IntArray
-from gpatcher.baselines.base import Baseline, EdgeProduct, FeatureProduct, Perceptron, Propagation, check_at_least
+from gpatcher.baselines.base import Baseline, FeatureProduct, Perceptron, Propagation
+from gpatcher.errors import check_at_least
 from gpatcher.graph.graph import Graph
-from gpatcher.model.inputs import FeatureTable
+from gpatcher.model.inputs import FeatureTable, SparseProduct
 
 
 class BMGCN(Baseline):
@@ -60,8 +61,7 @@ class BMGCN(Baseline):
         matrix = graph.adjacency(self_loops=False)
         if loop:
             matrix = sp.csr_array(matrix + loop * sp.eye_array(graph.n))
-        self.sums, self.neighbours = EdgeProduct(matrix), Propagation(matrix)
-        self.register_buffer("weights", torch.from_numpy(matrix.data.astype(np.float32)), persistent=False)
+        self.sums, self.neighbours = SparseProduct(matrix), Propagation(matrix)
         labelled = np.flatnonzero(np.asarray(labels) >= 0)
         self.register_buffer("labelled", torch.from_numpy(labelled), persistent=False)
         truth = F.one_hot(torch.from_numpy(np.asarray(labels)[labelled].astype(np.int64)), self.classes).float()
@@ -74,7 +74,6 @@ class BMGCN(Baseline):
         self.around = nn.ModuleList(nn.Linear(a, b, bias=False) for a, b in pairs)
         self.own = nn.ModuleList(nn.Linear(a, b) for a, b in pairs)
 
-    weights: Tensor
     labelled: Tensor
     truth: Tensor
     diagonal: Tensor
@@ -95,9 +94,9 @@ class BMGCN(Baseline):
 
     def edge_weights(self, soft: Tensor) -> Tensor:
         """Return g for soft labels B, shape (n, C); one weight per edge, shape (m,)."""
-        score = ((soft @ self.block_similarity(soft))[self.sums.rows] * soft[self.sums.columns]).sum(1)
-        weight: Tensor = softmax(self.weights * score, self.sums.rows, num_nodes=len(soft))
-        return weight
+        rows = self.sums.rows
+        score = ((soft @ self.block_similarity(soft))[rows] * soft[self.sums.columns]).sum(1)
+        return softmax(self.sums.values * score, rows, num_nodes=len(soft))
 
     def block_similarity(self, soft: Tensor) -> Tensor:
         """Return Q, shape (C, C)."""
@@ -106,5 +105,4 @@ class BMGCN(Baseline):
         rows = blocks.sum(1, keepdim=True)  # every row of labels has sum 1, so this is Yᵀ A' 1
         blocks = blocks / rows.clamp_min(1e-12)
         similarity = blocks @ blocks.T * self.diagonal
-        total: Tensor = similarity / similarity.sum(1, keepdim=True).clamp_min(1e-12)
-        return total
+        return similarity / similarity.sum(1, keepdim=True).clamp_min(1e-12)

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpatcher.baselines.base import Baseline, FeatureProduct, Propagation, check_at_least
+from gpatcher.baselines.base import Baseline, FeatureProduct, Propagation
+from gpatcher.errors import check_at_least
 from gpatcher.graph.graph import Graph
 from gpatcher.model.inputs import FeatureTable
 
@@ -64,5 +65,4 @@ class ChebNet(Baseline):
         current, previous = terms[-1], torch.zeros_like(terms[-1])
         for term in terms[-2:0:-1]:
             current, previous = term + 2 * self.propagate(current) - previous, current
-        total: Tensor = terms[0] + self.propagate(current) - previous
-        return total
+        return terms[0] + self.propagate(current) - previous

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpatcher.baselines.base import Baseline, EdgeProduct, FeatureProduct, Propagation, check_choice, normalise
+from gpatcher.baselines.base import Baseline, FeatureProduct, Propagation, normalise
 from gpatcher.baselines.gat import Attention
-from gpatcher.errors import InputError
+from gpatcher.errors import InputError, check_choice
 from gpatcher.graph.graph import Graph
-from gpatcher.model.inputs import FeatureTable
+from gpatcher.model.inputs import FeatureTable, SparseProduct
 
 CONVOLUTIONS = ("gcn", "sage", "gat")
 NORMS = {"none": nn.Identity, "layer": nn.LayerNorm, "batch": nn.BatchNorm1d}
@@ -76,7 +76,7 @@ class Classic(Baseline):
     ) -> None:
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
         check_choice("conv", conv, CONVOLUTIONS)
-        check_choice("norm", norm, tuple(NORMS))
+        check_choice("norm", norm, NORMS)
         if heads < 1 or hidden % heads:
             raise InputError(f"hidden must be a multiple of heads, got hidden={hidden} and heads={heads}")
         self.input_layer, self.jump = input_layer, jump
@@ -97,7 +97,7 @@ class Classic(Baseline):
         """Return the product with S of each layer; all layers share it unless it has parameters."""
         if conv == "gat":
             self.warn_weights(graph)
-            sums = EdgeProduct(graph.adjacency(self_loops=True))
+            sums = SparseProduct(graph.adjacency(self_loops=True))
             shape = hidden, hidden // heads, heads
             return nn.ModuleList(Attention(sums, *shape, linear=False, bias=False) for _ in range(layers))
         neighbours = graph.adjacency(np.float32, self_loops=conv == "gcn")
@@ -117,5 +117,4 @@ class Classic(Baseline):
             h = h + self.biases[k] if len(self.biases) else h
             outputs.append(self.drop(F.relu(norm(h))))
         total = torch.stack([h[nodes] for h in outputs]).sum(0) if self.jump else outputs[-1][nodes]
-        logits: Tensor = self.classifier(total)
-        return logits
+        return self.classifier(total)

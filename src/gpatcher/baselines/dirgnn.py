@@ -11,15 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import JumpingKnowledge
 
-from gpatcher.baselines.base import (
-    Baseline,
-    FeatureProduct,
-    Propagation,
-    check_choice,
-    check_fraction,
-    normalise,
-    plain_adjacency,
-)
+from gpatcher.baselines.base import Baseline, FeatureProduct, Propagation, normalise, plain_adjacency
+from gpatcher.errors import check_choice, check_fraction
 from gpatcher.graph.graph import Graph
 from gpatcher.model.inputs import FeatureTable
 
@@ -96,8 +89,7 @@ class DirGNN(Baseline):
         outputs = [self._layer(self.product(x), self.biases[0])]
         for weight, bias in zip(self.rest, self.biases[1:], strict=True):
             outputs.append(self._layer(weight(outputs[-1]), bias))
-        logits: Tensor = self.classifier(self.jump([h[nodes] for h in outputs]) if self.jump else outputs[-1][nodes])
-        return logits
+        return self.classifier(self.jump([h[nodes] for h in outputs]) if self.jump else outputs[-1][nodes])
 
     def _layer(self, products: Tensor, bias: Tensor) -> Tensor:
         """Return the output of a layer for [h W_→ | h W_← | h W_0], as far as it has these."""

@@ -9,15 +9,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import FAConv
 
-from gpatcher.baselines.base import Baseline, EdgeProduct, FeatureProduct, check_at_least
+from gpatcher.baselines.base import Baseline, FeatureProduct
+from gpatcher.errors import check_at_least
 from gpatcher.graph.graph import Graph
-from gpatcher.model.inputs import FeatureTable
+from gpatcher.model.inputs import FeatureTable, SparseProduct
 
 
 class _Gated(FAConv):  # type: ignore[misc]
     """FAConv that sums over neighbours by sparse products."""
 
-    def __init__(self, product: EdgeProduct, *shape: Any) -> None:
+    def __init__(self, product: SparseProduct, *shape: Any) -> None:
         super().__init__(*shape, normalize=False)
         self.product = product
 
@@ -25,8 +26,7 @@ class _Gated(FAConv):  # type: ignore[misc]
         """Return the sums, shape (n, h)."""
         gate = (alpha[0].squeeze(1)[self.product.columns] + alpha[1].squeeze(1)[self.product.rows]).tanh()
         gate = F.dropout(gate, self.dropout, self.training)
-        total: Tensor = self.product(gate * adj_t.values(), x)
-        return total
+        return self.product(gate * adj_t.values(), x)
 
 
 class FAGCN(Baseline):
@@ -55,7 +55,7 @@ class FAGCN(Baseline):
     ) -> None:
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
         check_at_least(0, eps=eps)
-        self.sums = EdgeProduct(graph.normalised())
+        self.sums = SparseProduct(graph.normalised())
         self.product = FeatureProduct(features, hidden, dropout=dropout)
         self.bias = nn.Parameter(torch.zeros(hidden))
         self.convolutions = nn.ModuleList(_Gated(self.sums, hidden, eps, dropout) for _ in range(layers))
@@ -66,6 +66,5 @@ class FAGCN(Baseline):
         start = self.drop(F.relu(self.product(x) + self.bias))
         h = start
         for convolution in self.convolutions:
-            h = convolution(h, start, self.sums.matrix)
-        logits: Tensor = self.classifier(h[nodes])
-        return logits
+            h = convolution(h, start, self.sums.matrix())
+        return self.classifier(h[nodes])

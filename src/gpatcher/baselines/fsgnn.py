@@ -89,5 +89,4 @@ class FSGNN(Baseline):
                 self.attention.softmax(0), self.products, self.hops(x), self.bias, strict=True
             )
         ]
-        logits: Tensor = self.classifier(self.drop(F.relu(torch.cat(parts, 1))))
-        return logits
+        return self.classifier(self.drop(F.relu(torch.cat(parts, 1))))

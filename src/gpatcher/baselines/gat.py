@@ -9,16 +9,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv
 
-from gpatcher.baselines.base import Baseline, EdgeProduct, FeatureProduct, check_at_least
-from gpatcher.errors import InputError
+from gpatcher.baselines.base import Baseline, FeatureProduct
+from gpatcher.errors import InputError, check_at_least
 from gpatcher.graph.graph import Graph
-from gpatcher.model.inputs import FeatureTable
+from gpatcher.model.inputs import FeatureTable, SparseProduct
 
 
 class Attention(GATConv):  # type: ignore[misc]
     """GATConv over the edges of a pattern, which sums over neighbours by sparse products."""
 
-    def __init__(self, product: EdgeProduct, *shape: int, linear: bool = True, **options: Any) -> None:
+    def __init__(self, product: SparseProduct, *shape: int, linear: bool = True, **options: Any) -> None:
         super().__init__(*shape, add_self_loops=False, **options)
         self.product = product
         if not linear:  # the input is multiplied by the weight already
@@ -26,8 +26,7 @@ class Attention(GATConv):  # type: ignore[misc]
 
     def forward(self, h: Tensor) -> Tensor:
         """Return the heads side by side, or their mean; shape (n, width)."""
-        out: Tensor = super().forward(h, self.product.matrix)
-        return out
+        return super().forward(h, self.product.matrix())
 
     def message_and_aggregate(self, adj_t: Tensor, x: tuple[Tensor, Tensor], alpha: Tensor) -> Tensor:
         """Return the sum of each head, shape (n, heads, width)."""
@@ -72,7 +71,7 @@ class GAT(Baseline):
         check_at_least(1, heads=heads, output_heads=output_heads)
         if hidden % heads:
             raise InputError(f"hidden must be a multiple of heads, got hidden={hidden} and heads={heads}")
-        sums = EdgeProduct(graph.adjacency(self_loops=True))
+        sums = SparseProduct(graph.adjacency(self_loops=True))
         shapes = [(hidden // heads, heads)] * (layers - 1) + [(self.classes, output_heads)]
         self.product = FeatureProduct(features, shapes[0][0] * shapes[0][1], dropout=dropout)
         # x may be sparse, so `product` multiplies it with the first weight and the first layer only attends

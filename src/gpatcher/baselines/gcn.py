@@ -58,5 +58,4 @@ class GCN(Baseline):
 
     def forward(self, x: FeatureTable, nodes: Tensor) -> Tensor:
         """Return the logits of these nodes, shape (b, C)."""
-        logits: Tensor = self.stack(x)[-1][nodes]
-        return logits
+        return self.stack(x)[-1][nodes]

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpatcher.baselines.base import Baseline, Perceptron, Propagation, check_fraction, check_propagation
+from gpatcher.baselines.base import Baseline, Perceptron, Propagation
+from gpatcher.errors import check_at_least, check_fraction
 from gpatcher.graph.graph import Graph
 from gpatcher.model.inputs import FeatureTable
 
@@ -53,7 +54,8 @@ class GPRGNN(Baseline):
         spread_dropout: float = 0.5,
     ) -> None:
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
-        check_propagation(K, alpha)
+        check_at_least(1, K=K)
+        check_fraction("alpha", alpha, one=True)
         check_fraction("spread_dropout", spread_dropout)
         self.spread_dropout = spread_dropout
         self.perceptron = Perceptron(features, hidden, self.classes, layers=layers, dropout=dropout)

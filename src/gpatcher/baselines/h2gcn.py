@@ -56,8 +56,7 @@ class H2GCN(Baseline):
         rounds = [F.relu(start) if self.relu else start]
         for _ in range(self.layers):
             rounds.append(torch.cat([self.one_hop(rounds[-1]), self.two_hop(rounds[-1])], 1))
-        logits: Tensor = self.classifier(self.drop(torch.cat([r[nodes] for r in rounds], 1)))
-        return logits
+        return self.classifier(self.drop(torch.cat([r[nodes] for r in rounds], 1)))
 
 
 def distance_rings(graph: Graph) -> tuple[Any, Any]:

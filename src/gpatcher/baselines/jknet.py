@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import JumpingKnowledge
 
-from gpatcher.baselines.base import Baseline, check_choice
+from gpatcher.baselines.base import Baseline
 from gpatcher.baselines.gcn import Convolutions
+from gpatcher.errors import check_choice
 from gpatcher.graph.graph import Graph
 from gpatcher.model.inputs import FeatureTable
 
@@ -50,5 +51,4 @@ class JKNet(Baseline):
     def forward(self, x: FeatureTable, nodes: Tensor) -> Tensor:
         """Return the logits of these nodes, shape (b, C)."""
         aggregated = self.jump([torch.relu(h[nodes]) for h in self.stack(x)])
-        logits: Tensor = self.classifier(self.drop(aggregated))
-        return logits
+        return self.classifier(self.drop(aggregated))

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpatcher.baselines.base import Baseline, Perceptron, Propagation, check_at_least, plain_adjacency
+from gpatcher.baselines.base import Baseline, Perceptron, Propagation, plain_adjacency
+from gpatcher.errors import check_at_least
 from gpatcher.graph.graph import Graph
 from gpatcher.model.inputs import FeatureTable
 

@@ -27,5 +27,4 @@ class MLP(Baseline):
 
     def forward(self, x: FeatureTable, nodes: Tensor) -> Tensor:
         """Return the logits of these nodes, shape (b, C)."""
-        logits: Tensor = self.perceptron(x, nodes)
-        return logits
+        return self.perceptron(x, nodes)

@@ -8,17 +8,15 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpatcher.arrays import FloatArray, IntArray, as_node_index
 from gpatcher.errors import InputError
+from gpatcher.estimator.base import NodeClassifier, labelled
 from gpatcher.estimator.cluster import train_on_cluster
 from gpatcher.estimator.memory import DEFAULT_BATCH, choose_batch_size
-from gpatcher.estimator.parameters import NestedParameters
 from gpatcher.estimator.persistence import SavedModel
 from gpatcher.estimator.prepare import (
     Patching,
@@ -29,9 +27,9 @@ from gpatcher.estimator.prepare import (
     prepare_unseen,
     resolve,
 )
-from gpatcher.estimator.settings import Settings, to_parts, to_settings
+from gpatcher.estimator.settings import Settings, sources_to_settings, to_parts, to_settings, to_sources
 from gpatcher.graph.graph import Graph
-from gpatcher.graph.split import Split, stratified_split
+from gpatcher.graph.split import Split
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.model.gpatcher import GPatcher, ModelConfig
 from gpatcher.model.inputs import FeatureConfig, FeatureTable
@@ -40,8 +38,10 @@ from gpatcher.patches.base import Progress as ExtractionProgress
 from gpatcher.patches.spectral import AdaptiveFilter, SpectralPatches
 from gpatcher.patches.store import PatchTable
 from gpatcher.scale.executors import RayEngine
+from gpatcher.tables.encoder import TableEncoder
 from gpatcher.training.loop import FitResult, Progress, TrainConfig, fit, predict_logits
-from gpatcher.trust.calibration import Calibration, calibrate
+from gpatcher.trust.calibration import calibrate
+from gpatcher.trust.columns import column_groups
 from gpatcher.trust.explain import Explanation, explain_nodes
 
 
@@ -88,7 +88,7 @@ class _Fitted:
     workers_peak_mb: float
 
 
-class GPatcherClassifier(ClassifierMixin, NestedParameters):  # type: ignore[misc]
+class GPatcherClassifier(NodeClassifier):
     """Node classifier by patches; with ``patches=PPR()`` it is Fast-GPatcher.
 
     Parameters
@@ -119,12 +119,8 @@ class GPatcherClassifier(ClassifierMixin, NestedParameters):  # type: ignore[mis
         The extractors in use, one per patch source: as given, or what was chosen.
     compared_ : dict
         Validation loss of each choice of extractors that was trained.
-    classes_ : array of str
-        Names of the classes.
     model_ : GPatcher
         The fitted model.
-    split_ : Split
-        The split used.
     result_ : FitResult
         Figures of the training run.
     batch_size_ : int or None
@@ -133,8 +129,8 @@ class GPatcherClassifier(ClassifierMixin, NestedParameters):  # type: ignore[mis
         The patches of all nodes, of the first source.
     features_ : FeatureTable
         The features of all nodes, as the model reads them.
-    calibration_ : Calibration
-        What the validation nodes tell about the probabilities.
+    classes_, split_, calibration_
+        See `NodeClassifier`.
 
     Examples
     --------
@@ -145,6 +141,8 @@ class GPatcherClassifier(ClassifierMixin, NestedParameters):  # type: ignore[mis
     >>> model.predict(nodes=[0, 1]).shape
     (2,)
     """
+
+    kind = "patches"
 
     def __init__(
         self,
@@ -228,9 +226,19 @@ class GPatcherClassifier(ClassifierMixin, NestedParameters):  # type: ignore[mis
         self.classes_ = np.array(graph.classes)
         self.fingerprint_ = graph.fingerprint
         self.model_, self._prepared, self._table = best.model, best.prepared, best.prepared.table
-        labelled = self.split_.val[graph.labels()[self.split_.val] >= 0]
-        self.calibration_: Calibration = calibrate(self._logits(labelled), graph.labels()[labelled], self.seed)
+        held_out = labelled(graph, self.split_.val if self.split_.val.size else self.split_.train)
+        self.calibration_ = calibrate(self._logits(held_out), graph.labels()[held_out], self.seed)
         return self
+
+    def fixed(self, stopped: float) -> Self:
+        """Return an unfitted copy that trains for so many epochs, without validation."""
+        train = replace(self.train, monitor="last", epochs=max(1, round(stopped)))
+        return type(self)(**{**self.get_params(deep=False), "train": train})
+
+    @property
+    def stopped_(self) -> float:
+        """The epoch whose weights were kept."""
+        return float(self.result_.best_epoch)
 
     def _train_option(
         self,
@@ -271,18 +279,6 @@ class GPatcherClassifier(ClassifierMixin, NestedParameters):  # type: ignore[mis
             checkpoint=checkpoint,
         )
         return _Fitted(prepared, model, result, batch_size, peak)
-
-    def _choose_split(self, graph: Graph, split: Split | int | None) -> Split:
-        if isinstance(split, Split):
-            if not any(split is own for own in graph.splits):
-                graph.with_splits([split])  # checks it
-            return split
-        if split is None and not graph.splits:
-            return stratified_split(graph.labels(), 0.6, 0.2, self.seed)
-        number = 0 if split is None else split
-        if not 0 <= number < len(graph.splits):
-            raise InputError(f"{graph.name} has no split {number}; its splits are 0 to {len(graph.splits) - 1}")
-        return graph.splits[number]
 
     def prepare(
         self,
@@ -345,58 +341,27 @@ class GPatcherClassifier(ClassifierMixin, NestedParameters):  # type: ignore[mis
         graph = self._attach(graph)
         return self._logits(np.arange(graph.n) if nodes is None else as_node_index(nodes, graph.n))
 
-    def predict_proba(
-        self, graph: Graph | UnseenNodes | None = None, nodes: Any = None, *, calibrated: bool = True
-    ) -> FloatArray:
-        """Return the probability of each class, shape (len(nodes), C); see `decision_function`.
-
-        ``calibrated=False`` gives the model's own softmax, before temperature scaling.
-        """
-        logits = self.decision_function(graph, nodes)
-        return self.calibration_.probability(logits) if calibrated else torch.from_numpy(logits).softmax(1).numpy()
-
-    def predict_sets(
-        self, graph: Graph | UnseenNodes | None = None, nodes: Any = None, *, level: float = 0.9
-    ) -> npt.NDArray[Any]:
-        """Return conformal prediction sets as a mask, shape (len(nodes), C); see `Calibration.sets`.
-
-        A set holds the true class with probability ``level``.
-        """
-        logits = self.decision_function(graph, nodes)
-        return self.calibration_.sets(logits, level)
-
-    def predict(self, graph: Graph | UnseenNodes | None = None, nodes: Any = None) -> npt.NDArray[Any]:
-        """Return the name of the most probable class of each node; see `decision_function`."""
-        classes = self.predict_proba(graph, nodes).argmax(1)
-        names: npt.NDArray[Any] = self.classes_[classes]
-        return names
-
-    def score(self, graph: Graph | None = None, nodes: Any = None) -> float:
-        """Return the accuracy on these nodes, by default the test nodes of the split it was fitted with."""
-        check_is_fitted(self)
-        graph = self._attach(graph)
-        ids: IntArray = self.split_.test if nodes is None else as_node_index(nodes, graph.n)
-        ids = ids[graph.labels()[ids] >= 0]
-        if not ids.size:
-            raise InputError("none of these nodes has a label to compare with")
-        return float((self.predict_proba(graph, ids).argmax(1) == graph.labels()[ids]).mean())
-
-    def explain(self, node: int, graph: Graph | None = None) -> Explanation:
-        """Return the node's patch and what each member adds to the decision."""
-        return self.explain_nodes([node], graph)[0]
-
-    def explain_nodes(self, nodes: Any, graph: Graph | None = None) -> list[Explanation]:
-        """Explain several nodes, which share most of the work."""
+    def explain_nodes(
+        self,
+        nodes: Any,
+        graph: Graph | None = None,
+        *,
+        encoder: TableEncoder | None = None,
+        columns: bool = False,
+        pairs: IntArray | None = None,
+    ) -> list[Explanation]:
+        """Explain several nodes, which share most of the work; see `NodeClassifier.explain_nodes`."""
         check_is_fitted(self)
         graph = self._attach(graph)
         names = [str(c) for c in self.classes_]
-        ids = as_node_index(nodes, graph.n)
-        temperature = self.calibration_.temperature
-        return explain_nodes(self.model_, self._prepared.x, graph, self.split_, names, ids, temperature)
+        x = self._prepared.x
+        groups = column_groups(encoder, graph.num_features, x.shape[1]) if columns else ()
+        parts = (self.model_, x, graph, self.split_, names, as_node_index(nodes, graph.n))
+        return explain_nodes(*parts, self.calibration_.temperature, groups, pairs)
 
     def _logits(self, ids: IntArray) -> FloatArray:
         batch = self.train.batch_size or choose_batch_size(self.model_, self._prepared, self.memory) or DEFAULT_BATCH
-        batch = batch if self.model.rounds == 1 else len(ids)  # all nodes pass through the rounds at every call
+        batch = len(ids) if self.model_.reads_all(self._prepared.graph.n) else batch
         return predict_logits(self.model_, self._prepared.x, ids, batch).numpy()
 
     def _unseen_logits(self, unseen: UnseenNodes) -> FloatArray:
@@ -453,13 +418,6 @@ class GPatcherClassifier(ClassifierMixin, NestedParameters):  # type: ignore[mis
             )
         return table
 
-    def _check_edges(self, graph: Graph) -> None:
-        if graph.fingerprint != self.fingerprint_:
-            raise InputError(
-                f"the model was trained on a graph with the fingerprint {self.fingerprint_}, this one has "
-                f"{graph.fingerprint}: its edges differ; train on this graph, or pass the one it was trained on"
-            )
-
     @property
     def patches_(self) -> Patches:
         """The patches of all nodes, of the first source."""
@@ -496,27 +454,36 @@ class GPatcherClassifier(ClassifierMixin, NestedParameters):  # type: ignore[mis
 
     # ---- persistence
 
-    def save(self, folder: str | Path, source: dict[str, Any] | None = None) -> Path:
-        """Write the weights (model.safetensors) and everything else (model.json) into a folder.
-
-        ``source`` says where the graph came from, for ``gpatcher predict``.
-        """
+    def to_saved(self, source: dict[str, Any] | None = None) -> SavedModel:
+        """Return the fitted model as it is on disk."""
         check_is_fitted(self)
         self._attach(None)
-        parameters = {"settings": self.settings(), "memory": self.memory, "device": self.device, "seed": self.seed}
-        SavedModel(
-            parameters=parameters,
-            extractors=self.extractors_,
-            compared=self.compared_,
+        return SavedModel(
+            kind=self.kind,
+            parameters={"settings": self.settings(), "memory": self.memory, "device": self.device, "seed": self.seed},
+            details={
+                "extractors": sources_to_settings(self.extractors_),
+                "compared": self.compared_,
+                "patch_table": None if self._table is None else str(self._table.absolute()),
+            },
             classes=[str(c) for c in self.classes_],
             fingerprint=self.fingerprint_,
             split=self.split_,
             calibration=self.calibration_,
             state=self.model_.state_dict(),
             source=source,
-            table=self._table,
-        ).write(Path(folder))
-        return Path(folder)
+        )
+
+    @classmethod
+    def from_saved(cls, saved: SavedModel) -> Self:
+        """Return the fitted classifier, which needs its graph before it predicts."""
+        parameters = dict(saved.parameters)
+        model = cls.from_settings(parameters.pop("settings"), **parameters)
+        model.extractors_ = to_sources(saved.details["extractors"])
+        model.compared_, table = saved.details["compared"], saved.details["patch_table"]
+        model._table = None if table is None else Path(table)
+        model._state = saved.state
+        return model
 
     @classmethod
     def load(cls, folder: str | Path, graph: Graph | None = None, patch_table: str | Path | None = None) -> Self:
@@ -524,14 +491,9 @@ class GPatcherClassifier(ClassifierMixin, NestedParameters):  # type: ignore[mis
 
         ``patch_table`` is the folder of its patch table, where that has moved.
         """
-        saved = SavedModel.read(Path(folder))
-        parameters = dict(saved.parameters)
-        model = cls.from_settings(parameters.pop("settings"), **parameters)
-        model.split_, model.extractors_, model.compared_ = saved.split, saved.extractors, saved.compared
-        model.classes_, model.fingerprint_ = np.array(saved.classes), saved.fingerprint
-        model.calibration_ = saved.calibration
-        model._table = saved.table if patch_table is None else Path(patch_table)
-        model._state = saved.state
+        model = super().load(folder)
+        if patch_table is not None:
+            model._table = Path(patch_table)
         if graph is not None:
             model._attach(graph)
         return model

@@ -166,7 +166,7 @@ def check_device(device: str) -> torch.device:
     """Return the device, or an error where it cannot be used."""
     try:
         checked = torch.device(device)
-        torch.empty(0, device=checked)
-    except (RuntimeError, AssertionError) as error:
+        torch.empty(1, device=checked).cpu()  # fails on a device without data, such as meta
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise InputError(f"the device {device!r} cannot be used: {str(error).splitlines()[0]}") from None
     return checked

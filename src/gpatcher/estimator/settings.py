@@ -7,7 +7,7 @@ list where a model has several patch sources.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -25,7 +25,7 @@ CONFIGS: dict[str, type[Any]] = {"features": FeatureConfig, "model": ModelConfig
 
 def to_settings(patches: Patching, features: FeatureConfig, model: ModelConfig, train: TrainConfig) -> Settings:
     """Return the settings of these parts, defaults included."""
-    sources = [{"name": extractor.name, **extractor_parameters(extractor)} for extractor in as_extractors(patches)]
+    sources = sources_to_settings(as_extractors(patches))
     parts = {"features": asdict(features), "model": asdict(model), "train": asdict(train)}
     parts["model"]["readout"] = list(model.readout)
     parts["features"]["structure"] = list(features.structure)
@@ -49,10 +49,19 @@ def to_parts(settings: Mapping[str, Any]) -> dict[str, Any]:
         section: make_config(section, settings.get(section, {})) for section in CONFIGS if section in settings
     }
     if "patches" in settings:
-        given = settings["patches"]
-        sources = [_make_source(source) for source in (given if isinstance(given, list | tuple) else [given])]
-        parts["patches"] = sources[0] if len(sources) == 1 else tuple(sources)
+        sources = to_sources(settings["patches"])
+        parts["patches"] = sources[0] if len(sources) == 1 else sources
     return parts
+
+
+def sources_to_settings(extractors: Sequence[Extractor]) -> list[Settings]:
+    """Return the settings of several patch sources."""
+    return [{"name": extractor.name, **extractor_parameters(extractor)} for extractor in extractors]
+
+
+def to_sources(settings: Any) -> tuple[Extractor, ...]:
+    """Return the extractors of one patch source or of a list of them."""
+    return tuple(_make_source(source) for source in (settings if isinstance(settings, list | tuple) else [settings]))
 
 
 def _make_source(source: Mapping[str, Any]) -> Extractor:

@@ -14,16 +14,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import InputError, counted, some
+from gpatcher.estimator.base import NodeClassifier
 from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.estimator.ensemble import AutoClassifier
+from gpatcher.estimator.folder import ENCODER, GRAPH
 from gpatcher.graph.graph import Graph
-from gpatcher.graph.storage import open_graph, save_graph
+from gpatcher.graph.storage import save_graph
 from gpatcher.model.structure import with_structure_features
-from gpatcher.patches.ppr import PPR
-from gpatcher.tables.encoder import TableEncoder
 from gpatcher.tables.load import Tables, load_tables
 from gpatcher.tables.write import write_table
 
-_ENCODER, _SPLIT, _GRAPH = "encoder.json", "split.parquet", "graph"
+_SPLIT = "split.parquet"
 _PARTS = {"train": "train", "val": "validation", "test": "test"}
 
 
@@ -36,8 +37,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Columns, as in `gpatcher.tables.options.TableOptions`.
     tables : dict, optional
         Its other options, e.g. ``{"features": ["age"], "on_unknown_id": "drop"}``.
-    classifier : GPatcherClassifier, optional
-        What is trained; by default ``GPatcherClassifier(patches=PPR())``.
+    classifier : NodeClassifier, optional
+        What is trained, such as ``GPatcherClassifier()``; by default ``AutoClassifier()``.
     seed : int
         Of the split, where one is made.
 
@@ -51,12 +52,13 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The fitted encoder, None where the tables have no features.
     tables_ : Tables
         The graph, and what became of every row.
-    classifier_ : GPatcherClassifier
+    classifier_ : NodeClassifier
         The fitted classifier.
 
     Examples
     --------
     >>> import pyarrow as pa
+    >>> from gpatcher.patches import PPR
     >>> from gpatcher.training.loop import TrainConfig
     >>> nodes = pa.table({"id": list("abcdefgh"), "label": ["x", "y"] * 4, "size": [1.0, 5.0] * 4})
     >>> edges = pa.table({"source": list("abcdefg"), "target": list("bcdefgh")})
@@ -73,7 +75,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         source: str = "source",
         target: str = "target",
         tables: dict[str, Any] | None = None,
-        classifier: GPatcherClassifier | None = None,
+        classifier: NodeClassifier | None = None,
         seed: int = 0,
     ) -> None:
         self.id = id
@@ -92,13 +94,19 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if twice:
             raise InputError(f"tables names {twice[0]!r}, which is a parameter of its own; pass {twice[0]}=...")
         tables = load_tables(nodes, edges, **names, **options).with_split(seed=self.seed)
-        classifier = GPatcherClassifier(patches=PPR()) if self.classifier is None else clone(self.classifier)
-        if tables.graph.x is None and not classifier.features.adjacency_features:
+        classifier = AutoClassifier(seed=self.seed) if self.classifier is None else clone(self.classifier)
+        reads_rows = isinstance(classifier, GPatcherClassifier) and classifier.features.adjacency_features
+        if tables.graph.x is None and not reads_rows:
             tables = replace(tables, graph=with_structure_features(tables.graph))
         self.tables_ = tables
         self.encoder_ = tables.encoder
         self.ids_ = node_ids(tables.graph)
-        self.classifier_ = classifier.fit(tables.graph)
+        if isinstance(classifier, AutoClassifier):
+            given = tables.options.split_columns or tables.options.folds
+            refit = not (tables.options.split_column or tables.options.folds)
+            self.classifier_: NodeClassifier = classifier.fit(tables.graph, refit=refit, cross_validate=not given)
+        else:
+            self.classifier_ = classifier.fit(tables.graph)
         self.classes_ = self.classifier_.classes_
         return self
 
@@ -140,9 +148,9 @@ def keep_tables(tables: Tables, folder: Path) -> None:
     """Write encoder, split and graph into a run's folder, so that it predicts without the tables it came from."""
     folder.mkdir(parents=True, exist_ok=True)
     if tables.encoder is not None:
-        tables.encoder.save(folder / _ENCODER)
+        tables.encoder.save(folder / ENCODER)
     else:
-        (folder / _ENCODER).unlink(missing_ok=True)
+        (folder / ENCODER).unlink(missing_ok=True)
     graph = tables.graph
     columns: dict[str, npt.NDArray[Any]] = {"id": node_ids(graph)}
     for number, split in enumerate(graph.splits):
@@ -151,14 +159,6 @@ def keep_tables(tables: Tables, folder: Path) -> None:
             parts[getattr(split, part)] = name
         columns["part" if len(graph.splits) == 1 else f"part_{number}"] = parts
     write_table(columns, folder / _SPLIT)
-    if (folder / _GRAPH / "graph.json").is_file():
-        shutil.rmtree(folder / _GRAPH)  # that of an earlier run
-    save_graph(graph, folder / _GRAPH)
-
-
-def open_tables(folder: Path) -> tuple[Graph, TableEncoder | None] | None:
-    """Return the graph and the encoder that `keep_tables` wrote, None where there is no graph."""
-    if not (folder / _GRAPH).is_dir():
-        return None
-    encoder = TableEncoder.load(folder / _ENCODER) if (folder / _ENCODER).is_file() else None
-    return open_graph(folder / _GRAPH), encoder
+    if (folder / GRAPH / "graph.json").is_file():
+        shutil.rmtree(folder / GRAPH)  # that of an earlier run
+    save_graph(graph, folder / GRAPH)

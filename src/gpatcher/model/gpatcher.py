@@ -24,6 +24,7 @@ from gpatcher.patches.base import PatchSource
 
 READOUTS = ("ego", "mean", "mixer")
 NORMS = {"none": nn.Identity, "layer": nn.LayerNorm, "batch": nn.BatchNorm1d}
+_SPARSE = 0.25  # patches with fewer of their positions filled are read as a sparse matrix
 _CHUNK = 1 << 16  # nodes of a round at a time; in larger graphs what they read is computed again for the gradient
 
 
@@ -108,6 +109,7 @@ class PatchView:
     score: Tensor  # (b, p)
     mask: Tensor  # (b, p): 1 where a position has a member, else 0
     means: FeatureTable | None = None  # (b, rows): weights of the mean as a sparse matrix, where they are constant
+    counts: FeatureTable | None = None  # (b, rows): those of the histogram of labels
 
     def weights(self, ego: bool, divide: bool) -> Tensor:
         """Return the scores, with or without the node's own, divided by their sum or not; shape (b, p)."""
@@ -125,6 +127,8 @@ class PatchView:
 
     def histogram(self, labels: Tensor) -> Tensor:
         """Return the mean of the other members' labels, one-hot, shape (b, C)."""
+        if self.counts is not None:
+            return self.counts.linear(labels)
         weights = self.weights(ego=False, divide=True)
         return F.embedding_bag(self.index, labels, mode="sum", per_sample_weights=weights)
 
@@ -260,7 +264,7 @@ class GPatcher(nn.Module):
     def fetch(self, x: FeatureTable, nodes: Tensor) -> Batch:
         """Read what `forward` needs for these nodes; with fixed patches it can be read ahead of time."""
         labels = self.known_labels(nodes if self.training else None)
-        if self.config.rounds > 1:
+        if self.reads_all(x.shape[0]):
             return Batch(nodes, (), x, labels)
         views = self._views(nodes)
         entries = sum(view.index.numel() for view in views)
@@ -271,6 +275,16 @@ class GPatcher(nn.Module):
         parts = torch.split(inverse, [view.index.numel() for view in views])
         views = [replace(view, index=part.view_as(view.index)) for part, view in zip(parts, views, strict=True)]
         return Batch(nodes, tuple(views), x.take(members), None if labels is None else labels[members])
+
+    def reads_all(self, n: int) -> bool:
+        """Return whether a step runs over all nodes: in several rounds, or where most positions of patches are empty.
+
+        A sparse product over all nodes is then faster than a gather of padded patches.
+        """
+        if self.config.rounds > 1:
+            return True
+        padded = all(source.fill < _SPARSE and source.rows == n for source in self.sources)
+        return padded and n <= _CHUNK and "mixer" not in self.config.readout
 
     def _views(self, nodes: Tensor) -> list[PatchView]:
         pairs = [source(nodes) for source in self.sources]
@@ -291,7 +305,7 @@ class GPatcher(nn.Module):
         """Return the logits of these nodes, or of a batch fetched for them, shape (b, C)."""
         batch = nodes if isinstance(nodes, Batch) else self.fetch(x, nodes)
         h = self.encode(batch.x)
-        if self.config.rounds == 1:
+        if batch.views:
             return self.classify(h, batch.views, batch.labels)
         chunks = self._all_views(len(h), h.device)
         h = self.propagate(h, chunks)
@@ -328,8 +342,11 @@ class GPatcher(nn.Module):
             views = self._views(nodes)
             for i, source in enumerate(self.sources):
                 if "mean" in self.config.readout and not source.learned:
-                    weights = mean_weights(views[i], n, self.config)
+                    weights = mean_weights(views[i], n, self.config.mean_ego, self.config.aggregate == "mean")
                     views[i] = replace(views[i], means=FeatureTable(weights, device))
+                if self.reads_labels and not source.learned:
+                    counts = FeatureTable(mean_weights(views[i], n, ego=False, divide=True), device)
+                    views[i] = replace(views[i], counts=counts)
             chunks.append(tuple(views))
         if self.reads_ahead:
             self._chunks = chunks
@@ -380,9 +397,9 @@ class GPatcher(nn.Module):
         return groups
 
 
-def mean_weights(view: PatchView, n: int, config: ModelConfig) -> sp.csr_array:
+def mean_weights(view: PatchView, n: int, ego: bool, divide: bool) -> sp.csr_array:
     """Return the weights of the mean of constant patches as a sparse matrix, shape (b, n)."""
-    weights = view.weights(config.mean_ego, config.aggregate == "mean").numpy(force=True)
+    weights = view.weights(ego, divide).numpy(force=True)
     mask = view.mask.numpy(force=True) > 0
     mask &= weights != 0
     indptr = np.concatenate([[0], mask.sum(1).cumsum()])

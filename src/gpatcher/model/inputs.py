@@ -12,17 +12,17 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from gpatcher.arrays import IntArray
-from gpatcher.errors import InputError
+from gpatcher.errors import InputError, check_choice
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes, stack_rows
 from gpatcher.model.structure import STRUCTURE, structure_columns, unseen_structure
 
 NORMALISATIONS = ("none", "l1", "l2", "standard")
-_csr: Any = torch.sparse_csr_tensor  # its stub knows one of its forms only
 _SPARSE = 0.25  # features with a smaller fraction of non-zeros are kept as a sparse matrix
+_SMALL_BYTES = 1 << 26  # memory-mapped features up to this size may be copied
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,7 @@ class FeatureConfig:
         unknown = [name for name in self.structure if name not in STRUCTURE]
         if unknown:
             raise InputError(f"structure must be some of {', '.join(STRUCTURE)}, got {', '.join(unknown)}")
-        if self.normalise not in NORMALISATIONS:
-            raise InputError(f"normalise must be one of {', '.join(NORMALISATIONS)}, got {self.normalise!r}")
+        check_choice("normalise", self.normalise, NORMALISATIONS)
 
 
 # ------------------------------------------------------------------------------------------------ the table
@@ -136,6 +135,12 @@ class FeatureTable:
         read = np.asarray(np.take(self._mapped, ids, axis=0), dtype=np.float32)
         return FeatureTable(_normalised(read, self._normalise, dense=True), self.device)
 
+    def matrix(self) -> Any:
+        """Return the rows in memory as an array, or as a CSR array where they are sparse."""
+        if self.mapped:
+            return self.take(torch.arange(self.shape[0])).matrix()
+        return self._sparse if self._tensor is None else self._tensor.numpy(force=True)
+
     def linear(self, weight: Tensor, dropout: float = 0.0, rows: Tensor | None = None) -> Tensor:
         """Return x[rows] · weight with entries of x dropped at random; shape (rows or n, h)."""
         if rows is not None or self.mapped:
@@ -143,7 +148,8 @@ class FeatureTable:
             return part.linear(weight, dropout)
         if self._tensor is not None:
             return F.dropout(self._tensor, dropout) @ weight
-        return self._product.linear(weight, dropout)
+        values = self._product.values
+        return self._product(F.dropout(values, dropout) if dropout else values, weight)
 
     def rows(self, ids: Tensor) -> Tensor:
         """Return rows of the table as a dense tensor, shape (len(ids), d)."""
@@ -151,50 +157,81 @@ class FeatureTable:
         return torch.from_numpy(part._sparse.toarray()).to(self.device) if part._tensor is None else part._tensor
 
     @cached_property
-    def _product(self) -> _SparseProduct:
-        return _SparseProduct(self._sparse, self.device)
+    def _product(self) -> SparseProduct:
+        return SparseProduct(self._sparse).to(self.device)
 
 
 def _open_mapped(place: tuple[Any, ...], device: str, normalise: str) -> FeatureTable:
     return FeatureTable(np.memmap(*place), device, normalise)
 
 
-class _SparseProduct:
-    """A constant sparse matrix S and its transpose, so that the gradient of S · w is one more sparse product."""
+class SparseProduct(nn.Module):
+    """S · h for the entries of a SciPy CSR array, which may be other values, differentiable in these and in h.
 
-    def __init__(self, matrix: Any, device: torch.device) -> None:
-        entries = sp.csr_array(
-            (np.arange(matrix.nnz, dtype=np.int64), matrix.indices, matrix.indptr), shape=matrix.shape
-        )
-        transposed = sp.csr_array(entries.T)
+    Both passes are sparse products, so no row of h is copied per entry.
+    """
+
+    def __init__(self, matrix: Any) -> None:
+        super().__init__()
         self.shape = matrix.shape
-        self.values = torch.from_numpy(matrix.data).to(device)
-        self._order = torch.from_numpy(transposed.data).to(device)
-        self._forward, self._backward = (
-            [torch.from_numpy(part.astype(np.int64)).to(device) for part in (m.indptr, m.indices)]
-            for m in (matrix, transposed)
-        )
+        order = np.arange(matrix.nnz, dtype=np.int64)
+        transposed = sp.csr_array(sp.csr_array((order, matrix.indices, matrix.indptr), shape=matrix.shape).T)
+        self.register_buffer("values", torch.from_numpy(np.asarray(matrix.data, np.float32)), persistent=False)
+        indices = {"indptr": matrix.indptr, "columns": matrix.indices, "order": transposed.data}
+        indices |= {"transposed_indptr": transposed.indptr, "transposed_columns": transposed.indices}
+        for name, part in indices.items():
+            self.register_buffer(name, torch.from_numpy(part.astype(np.int64)), persistent=False)
 
-    def linear(self, weight: Tensor, dropout: float) -> Tensor:
-        """Return S · weight with entries of S dropped at random."""
-        values = F.dropout(self.values, dropout) if dropout else self.values
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-            forward = _csr(*self._forward, values, self.shape, check_invariants=False)
-            backward = _csr(*self._backward, values[self._order], self.shape[::-1], check_invariants=False)
-        product: Tensor = _Product.apply(weight, forward, backward)  # type: ignore[no-untyped-call]
-        return product
+    values: Tensor
+    indptr: Tensor
+    columns: Tensor
+    order: Tensor  # positions of the transpose's entries in the matrix
+    transposed_indptr: Tensor
+    transposed_columns: Tensor
+
+    @property
+    def rows(self) -> Tensor:
+        """Row of each entry, shape (m,)."""
+        return torch.repeat_interleave(self.indptr.diff())
+
+    def matrix(self, values: Tensor | None = None) -> Tensor:
+        """Return S as a CSR tensor, with its own or with other values."""
+        return _csr(self.indptr, self.columns, self.values if values is None else values, self.shape)
+
+    def transposed(self, values: Tensor) -> Tensor:
+        """Return the transpose of S with these values as a CSR tensor."""
+        return _csr(self.transposed_indptr, self.transposed_columns, values[self.order], self.shape[::-1])
+
+    def forward(self, values: Tensor, h: Tensor) -> Tensor:
+        """Return the product for values (m,) and h; shape (rows of S, columns of h)."""
+        return _Product.apply(values, h, self)  # type: ignore[no-untyped-call]
 
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, matrix: Tensor, transposed: Tensor) -> Tensor:
-        ctx.transposed = transposed
-        return matrix @ weight
+    def forward(ctx: Any, values: Tensor, h: Tensor, pattern: SparseProduct) -> Tensor:
+        # h, often a large one, is needed for the gradient of the values alone
+        ctx.save_for_backward(values, h if ctx.needs_input_grad[0] else None)
+        ctx.pattern = pattern
+        return pattern.matrix(values) @ h
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.transposed @ grad, None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        values, h = ctx.saved_tensors
+        grad_values = grad_h = None
+        if ctx.needs_input_grad[0]:
+            zeros = ctx.pattern.matrix(torch.zeros_like(values))
+            grad_values = torch.sparse.sampled_addmm(zeros, grad.contiguous(), h.T).values()
+        if ctx.needs_input_grad[1]:
+            grad_h = ctx.pattern.transposed(values) @ grad
+        return grad_values, grad_h, None
+
+
+def _csr(indptr: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+    make: Any = torch.sparse_csr_tensor  # its stub lacks this overload
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return make(indptr, columns, values, shape, check_invariants=False)
 
 
 # ------------------------------------------------------------------------------------------------ of a graph
@@ -212,10 +249,11 @@ def node_features(
             "(adjacency_features=True, --adjacency-features)"
         )
     if isinstance(x, np.memmap) and not config.adjacency_features:
-        if config.log_l1_norm or config.structure:
+        if not (config.log_l1_norm or config.structure):
+            return FeatureTable(x, device, config.normalise)
+        if is_large_map(x):
             name = "log_l1_norm" if config.log_l1_norm else "structure"
             raise InputError(f"{name} would copy memory-mapped features; leave it out, or pass them in memory")
-        return FeatureTable(x, device, config.normalise)
     parts = [] if x is None else [_own_columns(x, config)]
     if config.structure:
         parts.append(structure_columns(graph, config.structure))
@@ -223,6 +261,11 @@ def node_features(
         rows = graph.adjacency(np.float32)
         parts += [rows, sp.csr_array(rows.T)] if graph.is_directed else [rows]
     return FeatureTable(_hstack(parts), device)
+
+
+def is_large_map(x: Any) -> bool:
+    """Return whether features are memory-mapped and too large to be copied."""
+    return isinstance(x, np.memmap) and x.nbytes > _SMALL_BYTES
 
 
 def unseen_features(

@@ -1,0 +1,541 @@
+"""Boosted trees and logistic regression on patch aggregates, as node classifiers.
+
+They read the columns of `gpatcher.model.aggregates`. On graphs with tabular columns trees are hard to beat, and on some
+graphs a linear model of the adjacency rows is; both train in seconds.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+import torch
+from scipy.special import log_softmax
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils.validation import check_is_fitted
+
+from gpatcher.arrays import FloatArray, IntArray, as_node_index
+from gpatcher.errors import InputError
+from gpatcher.estimator.base import NodeClassifier, labelled
+from gpatcher.estimator.persistence import SavedModel
+from gpatcher.estimator.prepare import Patching, Prepared, as_extractors, prepare, prepare_unseen, training_labels
+from gpatcher.estimator.settings import Settings, sources_to_settings, to_sources
+from gpatcher.graph.graph import Graph
+from gpatcher.graph.split import Split
+from gpatcher.graph.unseen import UnseenNodes
+from gpatcher.kernels.trees import attribute_trees, sum_trees
+from gpatcher.model.aggregates import aggregate, components, member_weights
+from gpatcher.model.inputs import FeatureConfig
+from gpatcher.patches.base import Patches
+from gpatcher.patches.hop import Hop
+from gpatcher.patches.ppr import PPR
+from gpatcher.tables.encoder import TableEncoder
+from gpatcher.training.metrics import log_loss
+from gpatcher.trust.calibration import calibrate
+from gpatcher.trust.columns import column_groups
+from gpatcher.trust.explain import Describer, Explanation, shorten
+
+_ROWS = 1 << 16  # nodes predicted at a time
+_ABSENT = -12.0  # logit of a class without training nodes
+_PATCHES = (Hop(size=512), PPR(size=64, c=0.9))
+
+
+@dataclass(frozen=True)
+class TreesConfig:
+    """Gradient-boosted trees.
+
+    Parameters
+    ----------
+    components : int
+        Own columns beyond this number are replaced by as many singular vectors.
+    learning_rate : float
+    leaves : int
+        Largest number of leaves of a tree.
+    iterations : int
+        Largest number of trees per class.
+    patience : int
+        Trees without a smaller validation loss after which training stops.
+    l2 : float
+        Regularisation of the leaves.
+    column_fraction : float
+        Columns that each split may choose from.
+    """
+
+    components: int = 48
+    learning_rate: float = 0.05
+    leaves: int = 15
+    iterations: int = 400
+    patience: int = 20
+    l2: float = 1.0
+    column_fraction: float = 0.5
+
+
+@dataclass(frozen=True)
+class LinearConfig:
+    """Multinomial logistic regression, which also reads the own columns as they are.
+
+    Parameters
+    ----------
+    components : int
+        Own columns beyond this number are averaged over patches as so many singular vectors.
+    strengths : tuple of float
+        Inverse strengths of the L2 penalty; the one with the smallest validation loss is kept.
+    """
+
+    components: int = 128
+    strengths: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0, 100.0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "strengths", tuple(self.strengths))
+
+
+class AggregateClassifier(NodeClassifier):
+    """A scikit-learn model of patch aggregates.
+
+    Parameters
+    ----------
+    patches : Extractor, str or sequence of Extractor
+        Where patches come from; not learned filters.
+    features : FeatureConfig
+        The own columns of a node.
+    model : TreesConfig or LinearConfig
+    memory, device, seed
+        See `GPatcherClassifier`; the device is always cpu.
+
+    Attributes
+    ----------
+    classes_, split_, calibration_
+        See `NodeClassifier`.
+    stopped_ : float
+        What validation chose: iterations of the trees, or the strength of the penalty.
+    """
+
+    config: ClassVar[type[Any]]
+
+    def __init__(
+        self,
+        *,
+        patches: Patching = _PATCHES,
+        features: FeatureConfig = FeatureConfig(),
+        model: Any = None,
+        memory: int | None = None,
+        device: str = "cpu",
+        seed: int = 0,
+    ) -> None:
+        self.patches = patches
+        self.features = features
+        self.model = model
+        self.memory = memory
+        self.device = device
+        self.seed = seed
+
+    @classmethod
+    def from_settings(cls, settings: Settings, **parameters: Any) -> Self:
+        """Return a classifier from settings with the sections patches, features and model."""
+        parts: dict[str, Any] = {}
+        if "patches" in settings:
+            parts["patches"] = to_sources(settings["patches"])
+        if "features" in settings:
+            parts["features"] = FeatureConfig(**settings["features"])
+        try:
+            parts["model"] = cls.config(**settings.get("model", {}))
+        except TypeError as error:
+            raise InputError(f"unknown setting of the model {cls.kind!r}: {error}") from None
+        return cls(**parts, **parameters)
+
+    def settings(self) -> Settings:
+        """Return the settings, defaults included."""
+        sources = sources_to_settings(as_extractors(self.patches))
+        features = {**asdict(self.features), "structure": list(self.features.structure)}
+        return {"patches": sources, "features": features, "model": asdict(self._config())}
+
+    def _config(self) -> Any:
+        return self.config() if self.model is None else self.model
+
+    # ---- fitting
+
+    def prepare(self, graph: Graph) -> Prepared:
+        """Make what does not depend on a split."""
+        extractors = tuple(one for e in as_extractors(self.patches) for one in e.resolve(graph, self.memory))
+        prepared = prepare(graph, extractors, self.features, memory=self.memory)
+        if not all(isinstance(data, Patches) for data in prepared.data):
+            raise InputError(f"{self.kind} reads fixed patches; choose ppr or hop, not a learned filter")
+        return prepared
+
+    def fit(self, graph: Graph, split: Split | int | None = None, *, prepared: Prepared | None = None) -> Self:
+        """Train on a graph; see `NodeClassifier.fit`. ``prepared`` is what `prepare` returned for it."""
+        self.split_ = self._choose_split(graph, split)
+        self.classes_, self.fingerprint_ = np.array(graph.classes), graph.fingerprint
+        self._prepared = self.prepare(graph) if prepared is None else prepared
+        self._own_of: Prepared | None = None
+        self.extractors_ = self._prepared.extractors
+        self._components = components(self._prepared.x, self._config().components, self.seed)
+        train, val = self.split_.train, labelled(graph, self.split_.val)
+        y = graph.labels()
+        self.present_ = np.unique(y[train])
+        self._prior = (np.bincount(y[train], minlength=len(self.classes_)) / len(train)).astype(np.float32)
+        self.state_: dict[str, Any] = {}
+        self.stopped_ = 0.0
+        if len(self.present_) > 1:
+            seen = val[np.isin(y[val], self.present_)]
+            position = np.searchsorted(self.present_, y)
+            self._learn(self._columns(train), position[train], self._columns(seen), position[seen])
+        held_out = val if val.size else train
+        self.calibration_ = calibrate(self.decision_function(graph, held_out), y[held_out], self.seed)
+        return self
+
+    @abstractmethod
+    def _learn(self, rows: Any, y: IntArray, val_rows: Any, val_y: IntArray) -> None:
+        """Fit ``state_`` and ``stopped_``; without validation rows, with the largest number of iterations."""
+
+    @abstractmethod
+    def _scores(self, rows: Any) -> FloatArray:
+        """Return the scores of the classes of training, shape (b, len(present_))."""
+
+    @abstractmethod
+    def fixed(self, stopped: float) -> Self:
+        """Return an unfitted copy that trains as long, or with the penalty, that validation chose."""
+
+    def _own(self) -> FloatArray:
+        """Return the own columns of all nodes that are averaged over patches, shape (n, k)."""
+        if self._own_of is not self._prepared:
+            self._own_columns = self._prepared.x.linear(torch.from_numpy(self._components)).numpy()
+            self._own_of = self._prepared
+        return self._own_columns
+
+    def _columns(self, nodes: IntArray) -> Any:
+        """Return what the model reads of some nodes of the graph."""
+        labels = training_labels(self._prepared.graph.labels(), self.split_.train).numpy()
+        patches = [data[nodes] for data in self._prepared.data]
+        return self._assemble(self._prepared, self._own(), patches, nodes, labels)
+
+    def _assemble(
+        self, prepared: Prepared, own: FloatArray, patches: list[Patches], rows: IntArray, labels: IntArray
+    ) -> Any:
+        weights = [member_weights(one, len(own)) for one in patches]
+        return aggregate(own, weights, rows, labels, self._prior)
+
+    # ---- prediction
+
+    def decision_function(self, graph: Graph | UnseenNodes | None = None, nodes: Any = None) -> FloatArray:
+        """Return the logits; see `NodeClassifier.decision_function`."""
+        if isinstance(graph, UnseenNodes):
+            if nodes is not None:
+                raise InputError("nodes selects nodes of a graph; leave it out for unseen nodes")
+            return self._unseen_logits(graph)
+        graph = self._attach(graph)
+        ids = np.arange(graph.n) if nodes is None else as_node_index(nodes, graph.n)
+        parts = [self._logits(self._columns(part)) for part in np.split(ids, range(_ROWS, len(ids), _ROWS))]
+        return np.concatenate(parts)
+
+    def _logits(self, rows: Any) -> FloatArray:
+        logits = np.full((rows.shape[0], len(self.classes_)), _ABSENT, np.float32)
+        scores = self._scores(rows) if len(self.present_) > 1 else np.zeros((rows.shape[0], 1))
+        logits[:, self.present_] = log_softmax(scores, axis=1)
+        return logits
+
+    def _unseen_logits(self, unseen: UnseenNodes) -> FloatArray:
+        self._check_edges(unseen.graph)
+        prepared, nodes = prepare_unseen(unseen, self.extractors_, self.features, memory=self.memory)
+        labels = np.full(unseen.graph.n + unseen.count, -1)
+        labels[: unseen.graph.n] = training_labels(unseen.graph.labels(), self.split_.train).numpy()
+        own = prepared.x.linear(torch.from_numpy(self._components)).numpy()
+        rows = np.searchsorted(nodes, unseen.nodes)
+        return self._logits(self._assemble(prepared, own, list(prepared.data), rows, labels[nodes]))
+
+    def explain_nodes(
+        self,
+        nodes: Any,
+        graph: Graph | None = None,
+        *,
+        encoder: TableEncoder | None = None,
+        columns: bool = False,
+        pairs: IntArray | None = None,
+    ) -> list[Explanation]:
+        """Explain several nodes; see `NodeClassifier.explain_nodes`.
+
+        What a column adds is exact: the changes of value along the paths of the trees, or coefficient times deviation
+        from the mean. A column that is a mean over a patch, or a histogram, is divided among the members by weight.
+        """
+        check_is_fitted(self)
+        graph = self._attach(graph)
+        ids = as_node_index(nodes, graph.n)
+        rows, logits = self._columns(ids), self.decision_function(graph, ids)
+        asked = pairs is not None
+        pairs = np.argsort(-logits, axis=1, kind="stable")[:, :2] if pairs is None else pairs
+        describer = Describer(graph, self.split_, [str(c) for c in self.classes_])
+        groups = column_groups(encoder, graph.num_features, self._prepared.x.shape[1]) if columns else ()
+        probability = self.calibration_.probability(logits).max(1)
+        known = training_labels(graph.labels(), self.split_.train).numpy() >= 0
+        explanations = []
+        for i, node in enumerate(ids.tolist()):
+            own, parts, start = self._contributions(rows[[i]], pairs[i])
+            members: list[tuple[int, int, int, float, float]] = []
+            total = float(own.sum())
+            for source, ((mean, labels), data) in enumerate(zip(parts, self._prepared.data, strict=True)):
+                patch = data[[node]]
+                at = np.flatnonzero(patch.index[0] >= 0)[1:]
+                who, score = patch.index[0, at], patch.score[0, at]
+                share = np.abs(score) / max(np.abs(score).sum(), 1e-12)
+                labelled_share = share * known[who] / max((share * known[who]).sum(), 1e-12)
+                added = mean * share + labels * labelled_share
+                total += (mean + labels) - float(added.sum())  # an empty patch: its columns count as the node's
+                figures = zip(who.tolist(), at.tolist(), score.tolist(), added.tolist(), strict=True)
+                members += [(v, source, int(position), s, c) for v, position, s, c in figures]
+            members.insert(0, (node, 0, 0, 1.0, total))
+            names = ("node", "source", "position", "score", "contribution")
+            arrays = {name: np.array([m[k] for m in members]) for k, name in enumerate(names)}
+            margin = float(logits[i, pairs[i, 0]] - logits[i, pairs[i, 1]])
+            figures_ = {"margin": margin, "start": start, "probability": float(probability[i])}
+            listed = describer.own_columns(self._prepared.x, node, self._feature_shares(node, own), groups)
+            listed = listed if asked else shorten(listed)
+            explanations.append(
+                describer.explanation(node, pairs[i].tolist(), figures_, arrays, listed if columns else ())
+            )
+        return explanations
+
+    def _contributions(self, row: Any, pair: IntArray) -> tuple[FloatArray, list[tuple[float, float]], float]:
+        """Return what the own columns add, then the mean and the labels of each source, and the start."""
+        if not np.isin(pair, self.present_).all():
+            logits = self._logits(row)[0]  # a class that was never trained on: its logit is constant
+            own = np.zeros(self._widths()[0])
+            return own, [(0.0, 0.0)] * len(self.extractors_), float(logits[pair[0]] - logits[pair[1]])
+        per_class, start = self._attribute(row)
+        a, b = np.searchsorted(self.present_, pair)
+        difference = per_class[a] - per_class[b]
+        first, mean, histogram = self._widths()
+        parts = []
+        at = first
+        for _ in self.extractors_:
+            parts.append(
+                (float(difference[at : at + mean].sum()), float(difference[at + mean : at + mean + histogram].sum()))
+            )
+            at += mean + histogram
+        return difference[:first], parts, float(start[a] - start[b])
+
+    def _widths(self) -> tuple[int, int, int]:
+        """Return the numbers of own columns, and of the means and label columns of each source."""
+        width = self._components.shape[1]
+        return width, width, len(self.classes_) + 1
+
+    @abstractmethod
+    def _attribute(self, row: Any) -> tuple[FloatArray, FloatArray]:
+        """Return what each column adds to each class of training, shape (present, columns), and where it starts."""
+
+    def _feature_shares(self, node: int, own: FloatArray) -> FloatArray:
+        """Divide what own columns add among the features that they are made of, shape (d,)."""
+        values = self._prepared.x.rows(torch.tensor([node]))[0].numpy(force=True)
+        parts = np.abs(values[:, None] * self._components)
+        total = parts.sum(0)
+        shares = np.divide(parts, total, out=np.full_like(parts, 1 / len(parts)), where=total > 0)
+        return np.asarray(shares @ own)
+
+    def _attach(self, graph: Graph | None) -> Graph:
+        if graph is None:
+            if not hasattr(self, "_prepared"):
+                raise InputError("a loaded model does not contain its graph; pass it: predict(graph)")
+            return self._prepared.graph
+        if hasattr(self, "_prepared") and self._prepared.fits(graph, self.extractors_, self.features, "cpu"):
+            return graph
+        self._check_edges(graph)
+        self._prepared = prepare(graph, self.extractors_, self.features, memory=self.memory)
+        self._own_of = None
+        return graph
+
+    # ---- persistence
+
+    def to_saved(self, source: dict[str, Any] | None = None) -> SavedModel:
+        """Return the fitted model as it is on disk."""
+        return SavedModel(
+            kind=self.kind,
+            parameters={"settings": self.settings(), "memory": self.memory, "seed": self.seed},
+            details={
+                "extractors": sources_to_settings(self.extractors_),
+                "present": self.present_.tolist(),
+                "stopped": self.stopped_,
+            },
+            classes=[str(c) for c in self.classes_],
+            fingerprint=self.fingerprint_,
+            split=self.split_,
+            calibration=self.calibration_,
+            state={
+                "components": torch.from_numpy(self._components),
+                "prior": torch.from_numpy(self._prior),
+                **{name: torch.as_tensor(value) for name, value in self.state_.items()},
+            },
+            source=source,
+        )
+
+    @classmethod
+    def from_saved(cls, saved: SavedModel) -> Self:
+        """Return the fitted classifier, which needs its graph before it predicts."""
+        parameters = dict(saved.parameters)
+        model = cls.from_settings(parameters.pop("settings"), **parameters)
+        model.extractors_ = to_sources(saved.details["extractors"])
+        model.present_, model.stopped_ = np.array(saved.details["present"]), float(saved.details["stopped"])
+        state = {name: value.numpy() for name, value in saved.state.items()}
+        model._components, model._prior = state.pop("components"), state.pop("prior")
+        model.state_ = state
+        return model
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "state_")
+
+
+class TreesClassifier(AggregateClassifier):
+    """Gradient-boosted trees on patch aggregates.
+
+    Examples
+    --------
+    >>> from gpatcher.datasets.synthetic import csbm
+    >>> graph = csbm(phi=0.9, n=200, features=10)
+    >>> TreesClassifier(model=TreesConfig(iterations=20)).fit(graph).predict(nodes=[0, 1]).shape
+    (2,)
+    """
+
+    kind = "trees"
+    config = TreesConfig
+
+    def _learn(self, rows: Any, y: IntArray, val_rows: Any, val_y: IntArray) -> None:
+        config = self._config()
+        stop = len(val_y) > 0
+        model = HistGradientBoostingClassifier(
+            learning_rate=config.learning_rate,
+            max_leaf_nodes=config.leaves,
+            max_iter=config.iterations,
+            l2_regularization=config.l2,
+            max_features=config.column_fraction,
+            min_samples_leaf=int(np.clip(len(y) // 20, 2, 20)),
+            early_stopping=stop,
+            n_iter_no_change=config.patience,
+            random_state=self.seed,
+        )
+        model.fit(rows, y, X_val=val_rows, y_val=val_y) if stop else model.fit(rows, y)
+        self.stopped_ = float(max(1, model.n_iter_ - config.patience if stop else model.n_iter_))
+        self.state_ = _flat_trees(model, int(self.stopped_))
+
+    def _scores(self, rows: FloatArray) -> FloatArray:
+        state = self.state_
+        out = np.tile(state["start"], (len(rows), 1))
+        sum_trees(np.ascontiguousarray(rows), *(state[name] for name in _TREE), out)
+        return np.hstack([np.zeros_like(out), out]) if out.shape[1] == 1 else out
+
+    def _attribute(self, row: FloatArray) -> tuple[FloatArray, FloatArray]:
+        state = self.state_
+        outputs = state["start"].shape[1]
+        out = np.zeros((1, outputs, row.shape[1] + 1))
+        attribute_trees(np.ascontiguousarray(row), *(state[name] for name in _TREE), out)
+        columns, start = out[0, :, :-1], out[0, :, -1] + state["start"][0]
+        if outputs == 1:  # two classes
+            columns, start = np.vstack([np.zeros_like(columns), columns]), np.append(0.0, start)
+        return columns, start
+
+    def fixed(self, stopped: float) -> Self:
+        """Return an unfitted copy with this number of iterations."""
+        model = replace(self._config(), iterations=round(stopped))
+        return type(self)(**{**self.get_params(deep=False), "model": model})
+
+
+_TREE = ("root", "output", "feature", "threshold", "left", "right", "value")
+
+
+def _flat_trees(model: HistGradientBoostingClassifier, iterations: int) -> dict[str, npt.NDArray[Any]]:
+    """Return the trees as flat arrays, for `sum_trees` and for files without pickle.
+
+    scikit-learn has no public form of these trees; a test compares the sums with its own.
+    """
+    columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _TREE}
+    offset = 0
+    for trees in model._predictors[:iterations]:
+        for output, tree in enumerate(trees):
+            nodes = tree.nodes
+            leaf = nodes["is_leaf"].astype(bool)
+            left, right = nodes["left"].astype(np.int64), nodes["right"].astype(np.int64)
+            value, count = nodes["value"].astype(np.float64), nodes["count"].astype(np.float64)
+            for node in np.flatnonzero(~leaf)[::-1]:  # children come after their parent
+                a, b = left[node], right[node]
+                value[node] = (count[a] * value[a] + count[b] * value[b]) / (count[a] + count[b])
+            columns["root"].append(np.array([offset]))
+            columns["output"].append(np.array([output]))
+            columns["feature"].append(np.where(leaf, -1, nodes["feature_idx"].astype(np.int64)))
+            columns["threshold"].append(nodes["num_threshold"].astype(np.float64))
+            columns["left"].append(offset + left)
+            columns["right"].append(offset + right)
+            columns["value"].append(value)
+            offset += len(nodes)
+    start = np.asarray(model._baseline_prediction, dtype=np.float64).reshape(1, -1)
+    return {"start": start} | {name: np.concatenate(parts) for name, parts in columns.items()}
+
+
+class LinearClassifier(AggregateClassifier):
+    """Logistic regression on own columns and patch aggregates.
+
+    Examples
+    --------
+    >>> from gpatcher.datasets.synthetic import csbm
+    >>> graph = csbm(phi=0.9, n=200, features=10)
+    >>> LinearClassifier().fit(graph).predict(nodes=[0, 1]).shape
+    (2,)
+    """
+
+    kind = "linear"
+    config = LinearConfig
+
+    def _assemble(
+        self, prepared: Prepared, own: FloatArray, patches: list[Patches], rows: IntArray, labels: IntArray
+    ) -> Any:
+        columns = super()._assemble(prepared, own, patches, rows, labels)[:, own.shape[1] :]
+        as_they_are = prepared.x.take(torch.as_tensor(np.array(rows))).matrix()
+        return sp.csr_array(sp.hstack([sp.csr_array(as_they_are), sp.csr_array(columns)]))
+
+    def _learn(self, rows: Any, y: IntArray, val_rows: Any, val_y: IntArray) -> None:
+        mean = np.asarray(rows.mean(axis=0)).ravel()
+        squares = np.asarray(rows.multiply(rows).mean(axis=0)).ravel()
+        scale = np.divide(1.0, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 1e-12)
+        # rare columns, such as adjacency rows, are not blown up
+        scale = np.minimum(scale, 1.0)
+        smallest = np.inf
+        for strength in self._config().strengths:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                model = LogisticRegression(C=strength, max_iter=200).fit(rows.multiply(scale).tocsr(), y)
+            coefficients = model.coef_ * scale
+            state = {"coefficients": coefficients, "intercept": model.intercept_, "mean": mean}
+            state = {name: np.asarray(value, dtype=np.float32) for name, value in state.items()}
+            loss = log_loss(_linear_scores(state, val_rows), val_y) if len(val_y) else 0.0
+            if loss < smallest:
+                smallest, self.state_, self.stopped_ = loss, state, strength
+
+    def _scores(self, rows: Any) -> FloatArray:
+        return _linear_scores(self.state_, rows)
+
+    def _attribute(self, row: Any) -> tuple[FloatArray, FloatArray]:
+        coefficients, mean = self.state_["coefficients"], self.state_["mean"]
+        columns = coefficients * (np.asarray(row.todense()).ravel() - mean)
+        start = coefficients @ mean + self.state_["intercept"]
+        if len(coefficients) == 1:
+            columns, start = np.vstack([np.zeros_like(columns), columns]), np.append(0.0, start)
+        return np.asarray(columns), np.asarray(start)
+
+    def _widths(self) -> tuple[int, int, int]:
+        return self._prepared.x.shape[1], self._components.shape[1], len(self.classes_) + 1
+
+    def _feature_shares(self, node: int, own: FloatArray) -> FloatArray:
+        return own
+
+    def fixed(self, stopped: float) -> Self:
+        """Return an unfitted copy with this strength alone."""
+        model = replace(self._config(), strengths=(stopped,))
+        return type(self)(**{**self.get_params(deep=False), "model": model})
+
+
+def _linear_scores(state: dict[str, Any], rows: Any) -> FloatArray:
+    scores = np.asarray(rows @ state["coefficients"].T + state["intercept"])
+    return np.hstack([np.zeros_like(scores), scores]) if scores.shape[1] == 1 else scores

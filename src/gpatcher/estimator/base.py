@@ -1,0 +1,208 @@
+"""What every fitted node classifier offers, whatever it is made of."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from gpatcher.arrays import FloatArray, IntArray, as_node_index
+from gpatcher.errors import InputError
+from gpatcher.estimator.parameters import NestedParameters
+from gpatcher.estimator.persistence import SavedModel
+from gpatcher.graph.graph import Graph
+from gpatcher.graph.split import Split, stratified_split
+from gpatcher.graph.unseen import UnseenNodes
+from gpatcher.tables.encoder import TableEncoder
+from gpatcher.trust.calibration import Calibration
+from gpatcher.trust.explain import Explanation
+
+
+class NodeClassifier(ClassifierMixin, NestedParameters, ABC):  # type: ignore[misc]
+    """A classifier of the nodes of one graph, and of unseen nodes that join it.
+
+    Attributes
+    ----------
+    classes_ : array of str
+        Names of the classes.
+    split_ : Split
+        The split used.
+    calibration_ : Calibration
+        What the validation nodes tell about the probabilities.
+    fingerprint_ : str
+        Hash of the edges that it was trained on.
+    """
+
+    kind: ClassVar[str]  # in the manifest of a saved model
+    classes_: npt.NDArray[Any]
+    split_: Split
+    calibration_: Calibration
+    fingerprint_: str
+
+    @abstractmethod
+    def fit(self, graph: Graph, split: Split | int | None = None) -> Self:
+        """Train on a graph.
+
+        ``split`` is a split, or the number of one of the graph's; by default its first, else a stratified one (60 %
+        train, 20 % validation, 20 % test of the labelled nodes).
+        """
+
+    @abstractmethod
+    def decision_function(self, graph: Graph | UnseenNodes | None = None, nodes: Any = None) -> FloatArray:
+        """Return the logits.
+
+        Parameters
+        ----------
+        graph : Graph or UnseenNodes, optional
+            The graph of training, needed once for a loaded model; or unseen nodes, for which the answer is that of the
+            extended graph with the same weights.
+        nodes : int or bool array, optional
+            Nodes of the graph as ids or as a mask; all by default.
+
+        Returns
+        -------
+        float array, shape (len(nodes), C)
+        """
+
+    def predict_proba(
+        self, graph: Graph | UnseenNodes | None = None, nodes: Any = None, *, calibrated: bool = True
+    ) -> FloatArray:
+        """Return the probability of each class, shape (len(nodes), C); see `decision_function`.
+
+        ``calibrated=False`` gives the model's own softmax, before calibration.
+        """
+        logits = self.decision_function(graph, nodes)
+        return self.calibration_.probability(logits) if calibrated else torch.from_numpy(logits).softmax(1).numpy()
+
+    def predict_sets(
+        self, graph: Graph | UnseenNodes | None = None, nodes: Any = None, *, level: float = 0.9
+    ) -> npt.NDArray[Any]:
+        """Return conformal prediction sets as a mask, shape (len(nodes), C); see `Calibration.sets`.
+
+        A set holds the true class with probability ``level``.
+        """
+        logits = self.decision_function(graph, nodes)
+        return self.calibration_.sets(logits, level)
+
+    def predict(self, graph: Graph | UnseenNodes | None = None, nodes: Any = None) -> npt.NDArray[Any]:
+        """Return the name of the most probable class of each node; see `decision_function`."""
+        chosen = self.predict_proba(graph, nodes).argmax(1)
+        names: npt.NDArray[Any] = self.classes_[chosen]
+        return names
+
+    def score(self, graph: Graph | None = None, nodes: Any = None) -> float:
+        """Return the accuracy on these nodes, by default the test nodes of the split it was fitted with."""
+        check_is_fitted(self)
+        graph = self._attach(graph)
+        ids = self.split_.test if nodes is None else as_node_index(nodes, graph.n)
+        ids = ids[graph.labels()[ids] >= 0]
+        if not ids.size:
+            raise InputError("none of these nodes has a label to compare with")
+        return float((self.predict_proba(graph, ids).argmax(1) == graph.labels()[ids]).mean())
+
+    def validation_accuracy(self, graph: Graph | None = None) -> float:
+        """Return the accuracy on the validation nodes, by models that were not trained on them."""
+        check_is_fitted(self)
+        return self.score(graph, self.split_.val)
+
+    def explain(self, node: int, graph: Graph | None = None, encoder: TableEncoder | None = None) -> Explanation:
+        """Return the node's patch and what each member adds to the decision; see `explain_nodes`."""
+        return self.explain_nodes([node], graph, encoder=encoder, columns=True)[0]
+
+    @abstractmethod
+    def explain_nodes(
+        self,
+        nodes: Any,
+        graph: Graph | None = None,
+        *,
+        encoder: TableEncoder | None = None,
+        columns: bool = False,
+        pairs: IntArray | None = None,
+    ) -> list[Explanation]:
+        """Explain several nodes, which share most of the work.
+
+        Parameters
+        ----------
+        nodes : int or bool array
+        graph : Graph, optional
+            See `decision_function`.
+        encoder : TableEncoder, optional
+            Of the tables that the graph came from: the own columns are given in their values.
+        columns : bool
+            Whether what a node itself contributes is divided among its columns.
+        pairs : int array, shape (nodes, 2), optional
+            The classes whose logits are compared; by default the two most probable ones.
+        """
+
+    @abstractmethod
+    def to_saved(self, source: dict[str, Any] | None = None) -> SavedModel:
+        """Return the fitted model as it is on disk; ``source`` says where the graph came from."""
+
+    @classmethod
+    @abstractmethod
+    def from_saved(cls, saved: SavedModel) -> Self:
+        """Return the fitted classifier without what `restore` sets."""
+
+    @classmethod
+    def restore(cls, saved: SavedModel) -> Self:
+        """Return the fitted classifier, which needs its graph before it predicts."""
+        model = cls.from_saved(saved)
+        model.classes_, model.fingerprint_ = np.array(saved.classes), saved.fingerprint
+        model.split_, model.calibration_ = saved.split, saved.calibration
+        return model
+
+    @classmethod
+    def load(cls, folder: str | Path, graph: Graph | None = None) -> Self:
+        """Read a saved model; pass the graph it was trained on here or to `predict`."""
+        saved = SavedModel.read(Path(folder))
+        if saved.kind != cls.kind:
+            raise InputError(f"the model in {folder} is of the kind {saved.kind!r}, not {cls.kind!r}; use load_model")
+        try:
+            model = cls.restore(saved)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"the saved model in {folder} is incomplete ({error}); train again") from None
+        if graph is not None:
+            model._attach(graph)
+        return model
+
+    def save(self, folder: str | Path, source: dict[str, Any] | None = None) -> Path:
+        """Write the weights (model.safetensors) and everything else (model.json) into a folder.
+
+        ``source`` says where the graph came from, for ``gpatcher predict``.
+        """
+        self.to_saved(source).write(Path(folder))
+        return Path(folder)
+
+    @abstractmethod
+    def _attach(self, graph: Graph | None) -> Graph:
+        """Return the graph, made ready for this model; a loaded model must be given it once."""
+
+    def _choose_split(self, graph: Graph, split: Split | int | None) -> Split:
+        if isinstance(split, Split):
+            if not any(split is own for own in graph.splits):
+                graph.with_splits([split])  # checks it
+            return split
+        if split is None and not graph.splits:
+            return stratified_split(graph.labels(), 0.6, 0.2, self.seed)
+        number = 0 if split is None else split
+        if not 0 <= number < len(graph.splits):
+            raise InputError(f"{graph.name} has no split {number}; its splits are 0 to {len(graph.splits) - 1}")
+        return graph.splits[number]
+
+    def _check_edges(self, graph: Graph) -> None:
+        if graph.fingerprint != self.fingerprint_:
+            raise InputError(
+                f"the model was trained on a graph with the fingerprint {self.fingerprint_}, this one has "
+                f"{graph.fingerprint}: its edges differ; train on this graph, or pass the one it was trained on"
+            )
+
+
+def labelled(graph: Graph, nodes: IntArray) -> IntArray:
+    """Return those of the nodes that have a label."""
+    return nodes[np.asarray(graph.labels())[nodes] >= 0]

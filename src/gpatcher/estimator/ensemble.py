@@ -1,0 +1,409 @@
+"""AutoClassifier: the members of a portfolio, trained side by side and combined by their validation loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
+
+from gpatcher.arrays import FloatArray, IntArray, as_node_index
+from gpatcher.errors import InputError
+from gpatcher.estimator.base import NodeClassifier, labelled
+from gpatcher.estimator.folder import read_model_manifest
+from gpatcher.estimator.members import (
+    Member,
+    Progress,
+    Trainer,
+    choose_jobs,
+    describe_member,
+    make_folds,
+    read_member,
+    slug,
+    why_inapplicable,
+    write_member,
+)
+from gpatcher.estimator.persistence import SavedModel
+from gpatcher.estimator.portfolio import KINDS, Candidate, shipped_portfolio
+from gpatcher.estimator.weights import ensemble_weights
+from gpatcher.graph.graph import Graph
+from gpatcher.graph.split import Split
+from gpatcher.graph.unseen import UnseenNodes
+from gpatcher.io import remove_folder
+from gpatcher.scale.executors import Engine, ProcessEngine
+from gpatcher.tables.encoder import TableEncoder
+from gpatcher.training.metrics import log_loss
+from gpatcher.trust.calibration import calibrate, fit_temperature
+from gpatcher.trust.explain import Describer, Explanation, combine
+
+_MEMBERS = "members"
+_FIGURES = ("weight", "temperature", "loss", "accuracy", "seconds", "stopped")
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How much is trained: members of the portfolio, and folds where there are few validation nodes."""
+
+    members: int
+    folds: int
+
+
+QUALITIES = {"quick": Quality(1, 1), "good": Quality(8, 3), "best": Quality(16, 5)}
+
+
+class AutoClassifier(NodeClassifier):
+    """A classifier for a graph of any kind, without settings: the portfolio, combined by greedy selection.
+
+    Each member is trained on the split, or on folds of its training and validation nodes where these are few. The
+    members are averaged with weights that minimise the log loss of the nodes held out; a member that adds nothing has
+    the weight 0. Where the split is not given from outside, the chosen members are then trained on every label: nodes
+    without a label, and unseen nodes, are predicted by these, labelled ones by models that never saw test labels.
+
+    Parameters
+    ----------
+    quality : {"quick", "good", "best"}
+        How much is trained: the first configuration, the first eight, or sixteen with cross-validation.
+    budget : float, optional
+        Seconds for training; members that do not fit are skipped, see ``skipped_``.
+    portfolio : sequence of Candidate, optional
+        Configurations in the order of training; by default those of the package.
+    jobs : int or None
+        Members trained at the same time, each in a process of its own, so that a script needs the usual guard
+        ``if __name__ == "__main__"``; None for one per core, or one for small and for very large graphs.
+    memory, device, seed
+        See `GPatcherClassifier`.
+
+    Attributes
+    ----------
+    members_ : list of Member
+        All trained members.
+    skipped_ : dict
+        Why a member of the portfolio was not trained.
+    held_out_ : tuple of array
+        The nodes that members were chosen by, and their logits by models that did not train on them.
+    classes_, split_, calibration_
+        See `NodeClassifier`.
+
+    Examples
+    --------
+    >>> from gpatcher.datasets.synthetic import csbm
+    >>> model = AutoClassifier(quality="quick").fit(csbm(phi=0.9, n=200, features=10))
+    >>> model.predict(nodes=[0, 1]).shape
+    (2,)
+    """
+
+    kind = "ensemble"
+
+    def __init__(
+        self,
+        *,
+        quality: str = "good",
+        budget: float | None = None,
+        portfolio: Sequence[Candidate] | None = None,
+        jobs: int | None = 1,
+        memory: int | None = None,
+        device: str = "cpu",
+        seed: int = 0,
+    ) -> None:
+        self.quality = quality
+        self.budget = budget
+        self.portfolio = portfolio
+        self.jobs = jobs
+        self.memory = memory
+        self.device = device
+        self.seed = seed
+
+    # ---- fitting
+
+    def fit(
+        self,
+        graph: Graph,
+        split: Split | int | None = None,
+        *,
+        refit: bool | None = None,
+        cross_validate: bool | None = None,
+        folder: Path | None = None,
+        progress: Progress | None = None,
+        engine: Engine | None = None,
+    ) -> Self:
+        """Train on a graph.
+
+        Parameters
+        ----------
+        graph : Graph
+        split : Split or int, optional
+            See `NodeClassifier.fit`.
+        refit : bool, optional
+            Whether the chosen members are trained again on every label; by default where no split is given.
+        cross_validate : bool, optional
+            Whether folds may take the place of the split's training and validation nodes; by default as ``refit``.
+        folder : Path, optional
+            Keeps finished members, so that an interrupted fit with the same arguments continues.
+        progress : callable, optional
+            Called when a member is done.
+        engine : Engine, optional
+            Where members are trained, such as a `RayEngine`; by default processes of this machine.
+        """
+        if self.quality not in QUALITIES:
+            raise InputError(f"quality must be one of {', '.join(QUALITIES)}, got {self.quality!r}")
+        if self.budget is not None and not self.budget > 0:
+            raise InputError(f"budget must be above 0 seconds, got {self.budget}")
+        own = split is None and not graph.splits
+        refit = own if refit is None else refit
+        cross_validate = refit if cross_validate is None else cross_validate
+        self.split_ = self._choose_split(graph, split)
+        self.classes_, self.fingerprint_ = np.array(graph.classes), graph.fingerprint
+        self._graph = graph
+        quality = QUALITIES[self.quality]
+        folds = make_folds(graph, self.split_, quality.folds if cross_validate else 1, self.seed)
+        if folds is None:
+            raise InputError("the split has no validation nodes with a label; training needs them to choose by")
+        chosen, self.skipped_ = self._applicable(graph, quality.members)
+        jobs = choose_jobs(graph, self.jobs, self.device) if engine is None else 1
+        engine = engine or ProcessEngine(min(jobs, len(chosen)))
+        parameters = {"memory": self.memory, "device": self.device, "seed": self.seed}
+        trainer = Trainer(graph, parameters, engine, self.budget, self.skipped_, folder, progress)
+        share = 0.6 if refit else 1.0  # of the budget, the rest is for training on every label
+        self.members_ = trainer.run(chosen, folds, share)
+        held = np.concatenate([fold.val for fold in folds])
+        y = graph.labels()[held]
+        self._weigh(y)
+        if refit:
+            every = labelled(graph, np.arange(graph.n))
+            final = Split(every, np.empty(0, np.int64), np.empty(0, np.int64))
+            self.members_ = trainer.refit(self.members_, final)
+        self._models: dict[tuple[str, int], NodeClassifier] = {}
+        self.held_out_ = held, self._combine(y)
+        return self
+
+    def _combine(self, y: IntArray) -> FloatArray:
+        """Calibrate on the nodes held out, and return their logits."""
+        logits = np.asarray(sum(m.weight / m.temperature * m.held_out for m in self.used))
+        self.calibration_ = calibrate(logits, y, self.seed)
+        self._accuracy = float((logits.argmax(1) == y).mean())
+        return logits
+
+    def _applicable(self, graph: Graph, count: int) -> tuple[list[Candidate], dict[str, str]]:
+        """Return the first ``count`` candidates that this graph admits, and why others before them were left out."""
+        chosen: list[Candidate] = []
+        skipped: dict[str, str] = {}
+        for candidate in self.portfolio or shipped_portfolio():
+            if len(chosen) == count:
+                break
+            reason = why_inapplicable(candidate, graph, self.memory)
+            if reason is None:
+                chosen.append(candidate.adapted(graph))
+            else:
+                skipped[candidate.name] = reason
+        if not chosen:
+            raise InputError(f"no member of the portfolio can be trained on {graph.name}: {skipped}")
+        return chosen, skipped
+
+    def _weigh(self, y: IntArray) -> None:
+        """Set temperature, loss and weight of each member from the nodes held out."""
+        temperatures = [fit_temperature(member.held_out, y) for member in self.members_]
+        logits = [member.held_out / t for member, t in zip(self.members_, temperatures, strict=True)]
+        weights = ensemble_weights(logits, y, self.seed)
+        self.members_ = [
+            replace(
+                member,
+                temperature=t,
+                loss=log_loss(z, y),
+                accuracy=float((z.argmax(1) == y).mean()),
+                weight=float(weight),
+            )
+            for member, t, z, weight in zip(self.members_, temperatures, logits, weights, strict=True)
+        ]
+
+    @property
+    def used(self) -> list[Member]:
+        """The members with a weight, largest first."""
+        return sorted((m for m in self.members_ if m.weight > 0), key=lambda m: -m.weight)
+
+    def keep_best(self) -> Self:
+        """Keep the member with the largest weight alone, for cheap prediction."""
+        check_is_fitted(self)
+        best = self.used[0].candidate.name
+        self.members_ = [replace(m, weight=float(m.candidate.name == best)) for m in self.members_]
+        held = self.held_out_[0]
+        self.held_out_ = held, self._combine(self._graph.labels()[held])
+        return self
+
+    def validation_accuracy(self, graph: Graph | None = None) -> float:
+        """Return the accuracy on the nodes held out, by models that were not trained on them."""
+        check_is_fitted(self)
+        return self._accuracy
+
+    # ---- prediction
+
+    def decision_function(self, graph: Graph | UnseenNodes | None = None, nodes: Any = None) -> FloatArray:
+        """Return the logits, averaged over the members; see `NodeClassifier.decision_function`."""
+        check_is_fitted(self)
+        if isinstance(graph, UnseenNodes):
+            if nodes is not None:
+                raise InputError("nodes selects nodes of a graph; leave it out for unseen nodes")
+            return self._average(partial(_ask, graph=graph), final=True)
+        graph = self._attach(graph)
+        ids = np.arange(graph.n) if nodes is None else as_node_index(nodes, graph.n)
+        out = np.zeros((len(ids), len(self.classes_)), np.float32)
+        # a label of the split was seen by the final models, so its node is predicted by the others
+        seen = self._seen(ids)
+        for final in (False, True):
+            part = ids[seen != final]
+            if part.size:
+                out[seen != final] = self._average(partial(_ask, graph=graph, nodes=part), final)
+        return out
+
+    def member_logits(self, member: Member, nodes: Any = None) -> FloatArray:
+        """Return the logits of one member alone, by the models that were trained on the split."""
+        models = self._fitted(member, final=False)
+        return np.asarray(sum(model.decision_function(self._graph, nodes) for model in models) / len(models))
+
+    def _average(self, ask: Callable[[NodeClassifier], FloatArray], final: bool) -> FloatArray:
+        total: Any = 0.0
+        for member in self.used:
+            models = self._fitted(member, final)
+            logits = sum(ask(model) for model in models) / len(models)
+            total = total + np.float32(member.weight / member.temperature) * logits
+        return np.asarray(total)
+
+    def _fitted(self, member: Member, final: bool) -> list[NodeClassifier]:
+        """Return the classifiers of a member, made once."""
+        saved = (member.final,) if final and member.final is not None else member.models
+        fitted = []
+        for number, one in enumerate(saved):
+            key = member.candidate.name, -1 if one is member.final else number
+            if key not in self._models:
+                self._models[key] = KINDS[one.kind].restore(one)
+            fitted.append(self._models[key])
+        return fitted
+
+    def explain_nodes(
+        self,
+        nodes: Any,
+        graph: Graph | None = None,
+        *,
+        encoder: TableEncoder | None = None,
+        columns: bool = False,
+        pairs: IntArray | None = None,
+    ) -> list[Explanation]:
+        """Explain several nodes; contributions add up over the members. See `NodeClassifier.explain_nodes`."""
+        check_is_fitted(self)
+        graph = self._attach(graph)
+        describer = Describer(graph, self.split_, [str(c) for c in self.classes_])
+        explanations: list[Explanation] = []
+        for node in as_node_index(nodes, graph.n).tolist():
+            logits = self.decision_function(graph, [node])
+            pair = np.argsort(-logits, axis=1, kind="stable")[:, :2] if pairs is None else pairs[[len(explanations)]]
+            final = not self._seen([node])[0]
+            parts, weights = [], []
+            for member in self.used:
+                models = self._fitted(member, final)
+                for model in models:
+                    parts += model.explain_nodes([node], graph, encoder=encoder, columns=columns, pairs=pair)
+                    weights.append(member.weight / member.temperature / len(models))
+            probability = float(self.calibration_.probability(logits).max())
+            explanations.append(combine(describer, parts, weights, pair[0].tolist(), probability))
+        return explanations
+
+    def _seen(self, nodes: Any) -> npt.NDArray[np.bool_]:
+        """Return which nodes have a label that the final models were trained on."""
+        return np.isin(nodes, np.concatenate([self.split_.train, self.split_.val, self.split_.test]))
+
+    def _attach(self, graph: Graph | None) -> Graph:
+        if graph is None:
+            if not hasattr(self, "_graph"):
+                raise InputError("a loaded model does not contain its graph; pass it: predict(graph)")
+            return self._graph
+        self._check_edges(graph)
+        self._graph = graph
+        return graph
+
+    # ---- persistence
+
+    def to_saved(self, source: dict[str, Any] | None = None) -> SavedModel:
+        """Return the ensemble without its members as it is on disk."""
+        check_is_fitted(self)
+        names = ("quality", "budget", "memory", "device", "seed")
+        return SavedModel(
+            kind=self.kind,
+            parameters={name: getattr(self, name) for name in names},
+            details={
+                "members": [describe_member(m) for m in self.members_],
+                "skipped": self.skipped_,
+                "accuracy": self._accuracy,
+            },
+            classes=[str(c) for c in self.classes_],
+            fingerprint=self.fingerprint_,
+            split=self.split_,
+            calibration=self.calibration_,
+            state={},
+            source=source,
+        )
+
+    def save(self, folder: str | Path, source: dict[str, Any] | None = None) -> Path:
+        """Write the ensemble into a folder, its members with a weight into ``members`` there."""
+        folder = Path(folder)
+        saved = self.to_saved(source)
+        remove_folder(folder / _MEMBERS)
+        for member in self.used:
+            write_member(member, folder / _MEMBERS / slug(member.candidate.name), "")
+        saved.write(folder)
+        return folder
+
+    @classmethod
+    def from_saved(cls, saved: SavedModel) -> Self:
+        """Return the ensemble without its members."""
+        model = cls(**saved.parameters)
+        model.skipped_, model._models = dict(saved.details["skipped"]), {}
+        model._accuracy = float(saved.details["accuracy"])
+        return model
+
+    @classmethod
+    def load(cls, folder: str | Path, graph: Graph | None = None) -> Self:
+        """Read a saved ensemble; pass the graph it was trained on here or to `predict`."""
+        model = super().load(folder)
+        entries = SavedModel.read(Path(folder)).details["members"]
+        model.members_ = []
+        for entry in entries:
+            figures: dict[str, Any] = {name: float(entry[name]) for name in _FIGURES}
+            candidate = Candidate(entry["name"], entry["kind"], entry["settings"])
+            read = Member(candidate, (), np.empty(0), 0.0, 0.0)
+            if entry["weight"] > 0:
+                path = Path(folder) / _MEMBERS / slug(candidate.name)
+                found = read_member(candidate, path, "")
+                if found is None:
+                    raise InputError(f"{path} is missing or does not belong to the model in {folder}; train again")
+                read = found
+            model.members_.append(replace(read, **figures))
+        if graph is not None:
+            model._attach(graph)
+        return model
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "members_")
+
+
+def _ask(model: NodeClassifier, graph: Graph | UnseenNodes, nodes: IntArray | None = None) -> FloatArray:
+    return model.decision_function(graph, nodes)
+
+
+def load_model(folder: str | Path, graph: Graph | None = None, patch_table: str | Path | None = None) -> NodeClassifier:
+    """Read a saved model of any kind; pass the graph it was trained on here or to `predict`.
+
+    ``patch_table`` is the folder of its patch table, where that has moved.
+    """
+    kinds = {**KINDS, AutoClassifier.kind: AutoClassifier}
+    kind = read_model_manifest(Path(folder)).kind
+    if kind not in kinds:
+        raise InputError(f"the model in {folder} is of the unknown kind {kind!r}; choose another folder")
+    if patch_table is not None and kind != "patches":
+        raise InputError(f"the model in {folder} is of the kind {kind!r} and has no patch table; leave --patches out")
+    more = {} if patch_table is None else {"patch_table": patch_table}
+    model: NodeClassifier = kinds[kind].load(folder, graph, **more)
+    return model

@@ -1,0 +1,48 @@
+"""The folder of a run, as far as it is read without torch: what model it holds, and the graph of its tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpatcher.errors import InputError
+from gpatcher.graph.graph import Graph
+from gpatcher.graph.storage import open_graph
+from gpatcher.io import FileEntry, read_manifest
+from gpatcher.tables.encoder import TableEncoder
+
+MODEL, MODEL_FORMAT, MODEL_VERSION = "model.json", "gpatcher-model", 3
+ENCODER, GRAPH = "encoder.json", "graph"
+
+
+@dataclass(frozen=True)
+class ModelManifest:
+    """The description of a saved model, ``model.json``; see `gpatcher.estimator.persistence.SavedModel`."""
+
+    gpatcher: str  # version
+    kind: str
+    parameters: dict[str, Any]
+    details: dict[str, Any]
+    classes: list[str]
+    fingerprint: str
+    calibration: dict[str, Any]
+    source: dict[str, Any] | None
+    files: dict[str, FileEntry]
+
+
+def read_model_manifest(folder: Path) -> ModelManifest:
+    """Read and check the description of a saved model."""
+    path = folder / MODEL
+    if not path.is_file():
+        raise InputError(f"{folder} holds no saved model: it has no {MODEL}; 'gpatcher fit' writes one")
+    manifest: ModelManifest = read_manifest(path, MODEL_FORMAT, MODEL_VERSION, "saved model", ModelManifest)
+    return manifest
+
+
+def open_tables(folder: Path) -> tuple[Graph, TableEncoder | None] | None:
+    """Return the graph and the encoder that `keep_tables` wrote, None where there is no graph."""
+    if not (folder / GRAPH).is_dir():
+        return None
+    encoder = TableEncoder.load(folder / ENCODER) if (folder / ENCODER).is_file() else None
+    return open_graph(folder / GRAPH), encoder

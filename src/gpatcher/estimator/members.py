@@ -1,0 +1,306 @@
+"""Members of an ensemble: candidates of the portfolio, trained side by side and kept on disk."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from sklearn.model_selection import StratifiedKFold
+
+from gpatcher.arrays import FloatArray
+from gpatcher.errors import InputError
+from gpatcher.estimator.base import labelled
+from gpatcher.estimator.persistence import SavedModel
+from gpatcher.estimator.portfolio import Candidate
+from gpatcher.estimator.prepare import as_extractors
+from gpatcher.graph.graph import Graph
+from gpatcher.graph.split import Split
+from gpatcher.io import (
+    FileEntry,
+    check_file,
+    list_files,
+    new_folder,
+    read_manifest,
+    remove_folder,
+    write_bytes,
+    write_json,
+)
+from gpatcher.model.inputs import is_large_map
+from gpatcher.scale.executors import Engine
+from gpatcher.spectral.spectrum import is_affordable
+
+Progress = Callable[[str, int, int], None]  # what is done, members done, members in all
+_ENOUGH = 200  # validation nodes from which one split is enough to choose by
+_LARGE = 200_000  # nodes of a graph that is not sent to other processes
+_SMALL = 20_000  # stored edges up to which starting processes costs more than it saves
+_SPECTRAL = 4000  # nodes up to which eigenvectors are worth their time in a portfolio
+_MEMBER, _HELD_OUT = "member.json", "held_out.safetensors"
+_FORMAT, _VERSION = "gpatcher-member", 1
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """A trained member of an ensemble."""
+
+    candidate: Candidate
+    models: tuple[SavedModel, ...]  # one per fold
+    held_out: FloatArray  # logits of the nodes that each fold holds out, in the order of the nodes
+    stopped: float  # what validation chose, mean over the folds
+    seconds: float
+    temperature: float = 1.0
+    loss: float = np.nan  # on the nodes held out, at this temperature
+    accuracy: float = np.nan  # on these nodes
+    weight: float = 0.0
+    final: SavedModel | None = None  # trained on every label
+
+
+def describe_member(member: Member) -> dict[str, Any]:
+    """Return the figures of a member, for JSON."""
+    return {
+        **asdict(member.candidate),
+        "weight": member.weight,
+        "temperature": member.temperature,
+        "loss": member.loss,
+        "accuracy": member.accuracy,
+        "stopped": member.stopped,
+        "seconds": round(member.seconds, 3),
+        "folds": len(member.models),
+        "refit": member.final is not None,
+    }
+
+
+def choose_jobs(graph: Graph, jobs: int | None, device: str = "cpu") -> int:
+    """Return how many models of this graph are trained at the same time: as given, else one per core.
+
+    One for small graphs, where starting processes costs more than it saves, and for large ones, which would be sent to
+    each process.
+    """
+    if jobs is None:
+        many = graph.n <= _LARGE and graph.stored_edges > _SMALL and device == "cpu"
+        return os.cpu_count() or 1 if many else 1
+    if jobs < 1:
+        raise InputError(f"jobs must be at least 1, got {jobs}")
+    return jobs
+
+
+# ------------------------------------------------------------------------------------------------ training members
+
+
+def make_folds(graph: Graph, split: Split, count: int, seed: int) -> list[Split] | None:
+    """Return splits whose validation parts are the nodes held out: one, or folds where these would be few."""
+    val = labelled(graph, split.val)
+    if count < 2 or val.size >= _ENOUGH:
+        return [Split(split.train, val, np.empty(0, np.int64))] if val.size else None
+    nodes = np.concatenate([split.train, val])
+    y = graph.labels()[nodes]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a class with fewer members than folds
+        count = min(count, int(np.bincount(y).max()))
+        parts = StratifiedKFold(count, shuffle=True, random_state=seed).split(nodes, y)
+        return [Split(nodes[train], nodes[held], np.empty(0, np.int64)) for train, held in parts]
+
+
+def why_inapplicable(candidate: Candidate, graph: Graph, memory: int | None) -> str | None:
+    """Return why a candidate is not trained on this graph, None where it is."""
+    classifier: Any = candidate.make()
+    extractors = as_extractors(classifier.patches)
+    affordable = graph.n <= _SPECTRAL and is_affordable(graph.n, memory)
+    if not affordable and any(extractor.needs_eigenvectors for extractor in extractors):
+        return f"eigenvectors of {graph.n:,} nodes take too long"
+    if is_large_map(graph.x) and classifier.features.structure:
+        return "structure columns would copy the memory-mapped features"
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """A member to train on some folds; sent to other processes."""
+
+    candidate: Candidate
+    folds: tuple[Split, ...]
+    parameters: dict[str, Any]
+    stopped: float | None  # where validation stopped it; None to find out
+
+
+@dataclass(frozen=True, eq=False)
+class _Trained:
+    models: tuple[SavedModel, ...]
+    held_out: FloatArray
+    stopped: float
+    seconds: float
+
+
+def _train(task: _Task, graph: Graph) -> _Trained:
+    """Train a member on each fold."""
+    started = time.perf_counter()
+    models, logits, stopped = [], [], []
+    prepared = None
+    for fold in task.folds:
+        classifier: Any = task.candidate.make(**task.parameters)
+        if task.stopped is not None:
+            classifier = classifier.fixed(task.stopped)
+        if prepared is None:
+            prepared = classifier.prepare(graph)
+        classifier.fit(graph, fold, prepared=prepared)
+        models.append(classifier.to_saved())
+        stopped.append(classifier.stopped_)
+        if fold.val.size:
+            logits.append(classifier.decision_function(graph, fold.val))
+    held_out = np.concatenate(logits) if logits else np.empty((0, graph.num_classes), np.float32)
+    return _Trained(tuple(models), held_out, float(np.mean(stopped)), time.perf_counter() - started)
+
+
+@dataclass(frozen=True, eq=False)
+class Trainer:
+    """Trains members within the budget, and keeps finished ones in a folder."""
+
+    graph: Graph
+    parameters: dict[str, Any]  # of every classifier
+    engine: Engine
+    budget: float | None  # seconds
+    skipped: dict[str, str]  # why something was not trained; added to
+    folder: Path | None
+    progress: Progress | None
+    started: float = field(default_factory=time.perf_counter)
+
+    def run(self, candidates: list[Candidate], folds: list[Split], share: float) -> list[Member]:
+        """Return the members trained within this share of the budget, in the order of the candidates."""
+        done: dict[str, Member] = {}
+        identity = " ".join([self.graph.content_hash, *(fold.hash for fold in folds)])
+
+        def tasks() -> Iterator[_Task]:
+            for candidate in candidates:
+                kept = self._read(candidate, identity)
+                if kept is not None:
+                    done[candidate.name] = kept
+                    self._say(candidate.name, len(done), len(candidates))
+                elif done and self._left(share) < self._mean(done):
+                    self.skipped[candidate.name] = self._used_up()
+                else:
+                    yield _Task(candidate, tuple(folds), self.parameters, None)
+
+        for task, result in self.engine.map(_train, tasks(), (self.graph,)):
+            member = Member(task.candidate, result.models, result.held_out, result.stopped, result.seconds)
+            if self.folder is not None:
+                write_member(member, self.folder / slug(task.candidate.name), identity)
+            done[task.candidate.name] = member
+            self._say(task.candidate.name, len(done), len(candidates))
+        return [done[candidate.name] for candidate in candidates if candidate.name in done]
+
+    def refit(self, members: list[Member], split: Split) -> list[Member]:
+        """Return the members, those with a weight trained on every label too."""
+        result = {member.candidate.name: member for member in members}
+        used = [member for member in members if member.weight > 0]
+        spent = max(member.seconds / len(member.models) for member in used)
+        if self._left(1.0) < spent:
+            self.skipped["training on every label"] = self._used_up()
+            return members
+        identity = f"{self.graph.content_hash} {split.hash}"
+        done = 0
+
+        def tasks() -> Iterator[_Task]:
+            nonlocal done
+            for member in used:
+                kept = self._read(member.candidate, identity, "final-")
+                if kept is None:
+                    yield _Task(member.candidate, (split,), self.parameters, member.stopped)
+                    continue
+                done += 1
+                result[member.candidate.name] = replace(member, final=kept.models[0])
+
+        for task, trained in self.engine.map(_train, tasks(), (self.graph,)):
+            name = task.candidate.name
+            if self.folder is not None:
+                final = Member(task.candidate, trained.models, trained.held_out, trained.stopped, trained.seconds)
+                write_member(final, self.folder / ("final-" + slug(name)), identity)
+            member = result[name]
+            result[name] = replace(member, final=trained.models[0], seconds=member.seconds + trained.seconds)
+            done += 1
+            self._say(f"{name}, every label", done, len(used))
+        return [result[member.candidate.name] for member in members]
+
+    def _read(self, candidate: Candidate, identity: str, prefix: str = "") -> Member | None:
+        if self.folder is None:
+            return None
+        return read_member(candidate, self.folder / (prefix + slug(candidate.name)), identity)
+
+    def _left(self, share: float) -> float:
+        return np.inf if self.budget is None else share * self.budget - (time.perf_counter() - self.started)
+
+    def _used_up(self) -> str:
+        return f"the budget of {self.budget:.0f} s was used up"
+
+    @staticmethod
+    def _mean(done: dict[str, Member]) -> float:
+        return float(np.mean([member.seconds for member in done.values()]))
+
+    def _say(self, what: str, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress(what, done, total)
+
+
+# ------------------------------------------------------------------------------------------------ members on disk
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    """The description of a member, ``member.json``."""
+
+    identity: str
+    candidate: dict[str, Any]
+    stopped: float
+    seconds: float
+    folds: int
+    final: bool
+    files: dict[str, FileEntry]
+
+
+def slug(name: str) -> str:
+    """Return a name as it is in paths."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def write_member(member: Member, folder: Path, identity: str) -> None:
+    """Write a member whole or not at all; ``identity`` says what it was trained on."""
+    remove_folder(folder)
+    with new_folder(folder) as draft:
+        for number, saved in enumerate(member.models):
+            saved.write(draft / f"fold-{number}")
+        if member.final is not None:
+            member.final.write(draft / "final")
+        held_out = safetensors.numpy.save({"logits": np.ascontiguousarray(member.held_out, dtype=np.float32)})
+        write_bytes(draft / _HELD_OUT, held_out)
+        content = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "identity": identity,
+            "candidate": asdict(member.candidate),
+            "stopped": member.stopped,
+            "seconds": member.seconds,
+            "folds": len(member.models),
+            "final": member.final is not None,
+            "files": list_files([draft / _HELD_OUT]),
+        }
+        write_json(draft / _MEMBER, content)
+
+
+def read_member(candidate: Candidate, folder: Path, identity: str) -> Member | None:
+    """Read a member, None where it is missing or was trained with another configuration or on something else."""
+    if not (folder / _MEMBER).is_file():
+        return None
+    content: _Manifest = read_manifest(folder / _MEMBER, _FORMAT, _VERSION, "member of an ensemble", _Manifest)
+    if content.candidate != asdict(candidate) or content.identity != identity:
+        return None
+    check_file(folder / _HELD_OUT, content.files[_HELD_OUT], "remove the folder and train again")
+    held_out = safetensors.numpy.load_file(folder / _HELD_OUT)["logits"]
+    models = tuple(SavedModel.read(folder / f"fold-{number}") for number in range(content.folds))
+    final = SavedModel.read(folder / "final") if content.final else None
+    return Member(candidate, models, held_out, content.stopped, content.seconds, final=final)

@@ -1,0 +1,58 @@
+"""The portfolio: configurations that together do well on graphs of many kinds, in order of expected gain.
+
+``portfolio.json`` is made by ``tools/portfolio.py`` from logged runs; no name of a data set is in it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from gpatcher.estimator.aggregates import LinearClassifier, TreesClassifier
+from gpatcher.estimator.base import NodeClassifier
+from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.graph.graph import Graph
+
+KINDS: dict[str, Any] = {c.kind: c for c in (GPatcherClassifier, TreesClassifier, LinearClassifier)}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A configuration of the portfolio.
+
+    Parameters
+    ----------
+    name : str
+    kind : {"patches", "trees", "linear"}
+        The classifier.
+    settings : dict
+        Its settings; what they do not give has its default.
+    """
+
+    name: str
+    kind: str
+    settings: dict[str, Any] = field(hash=False)
+
+    def adapted(self, graph: Graph) -> Candidate:
+        """Return the configuration for this graph: without directions, and sources twice, where it is undirected."""
+        sources = self.settings.get("patches")
+        if graph.is_directed or not isinstance(sources, list):
+            return self
+        undirected = [{k: v for k, v in source.items() if k != "direction"} for source in sources]
+        distinct = [source for i, source in enumerate(undirected) if source not in undirected[:i]]
+        return replace(self, settings={**self.settings, "patches": distinct})
+
+    def make(self, **parameters: Any) -> NodeClassifier:
+        """Return the classifier, unfitted."""
+        model: NodeClassifier = KINDS[self.kind].from_settings(self.settings, **parameters)
+        return model
+
+
+@cache
+def shipped_portfolio() -> tuple[Candidate, ...]:
+    """Return the portfolio that ships with the package."""
+    content = json.loads((files("gpatcher.estimator") / "portfolio.json").read_text())
+    return tuple(Candidate(**entry) for entry in content["members"])

@@ -1,0 +1,76 @@
+"""Patch aggregates: what trees and linear models read of a node, as plain columns.
+
+Own columns, their score-weighted mean over the patch of each source, and the training labels of the other members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+import torch.nn.functional as F
+from sklearn.utils.extmath import randomized_svd
+
+from gpatcher.arrays import FloatArray, IntArray
+from gpatcher.model.inputs import FeatureTable
+from gpatcher.patches.base import Patches
+
+_SVD_ROWS = 20_000  # nodes whose features choose the components
+
+
+def components(x: FeatureTable, count: int, seed: int = 0) -> FloatArray:
+    """Return the leading right singular vectors of the features, shape (d, count); the identity where d is small."""
+    if x.shape[1] <= count:
+        return np.eye(x.shape[1], dtype=np.float32)
+    rows = np.arange(x.shape[0])
+    if len(rows) > _SVD_ROWS:
+        rows = np.random.default_rng(seed).choice(rows, _SVD_ROWS, replace=False)
+    matrix = x.take(torch.from_numpy(rows)).matrix()
+    vectors = randomized_svd(matrix, count, n_iter=4, random_state=seed)[2]
+    return np.ascontiguousarray(vectors.T, dtype=np.float32)
+
+
+def member_weights(patches: Patches, n: int) -> sp.csr_array:
+    """Return the scores of each patch without the node itself, their sizes summing to 1, shape (patches, n)."""
+    mask = patches.index >= 0
+    mask[:, 0] = False
+    score = np.where(mask, patches.score, 0.0)
+    score /= np.maximum(np.abs(score).sum(1, keepdims=True), 1e-12)
+    indptr = np.concatenate([[0], mask.sum(1).cumsum()])
+    return sp.csr_array((score[mask], patches.index[mask], indptr), shape=(len(mask), n))
+
+
+def aggregate(
+    own: FloatArray, weights: Sequence[sp.csr_array], rows: IntArray, labels: IntArray, prior: FloatArray
+) -> FloatArray:
+    """Return the aggregates of some nodes.
+
+    Parameters
+    ----------
+    own : float array, shape (n, k)
+        Columns of all nodes.
+    weights : sequence of CSR array, shape (len(rows), n)
+        Of the members of each node's patch, one per source.
+    rows : int array
+        The nodes.
+    labels : int array, shape (n,)
+        Training labels, -1 where unknown. A node is no member of its own patch here, so its label is never read.
+    prior : float array, shape (C,)
+        Fractions of the classes among all training nodes.
+
+    Returns
+    -------
+    float32 array, shape (len(rows), k + S (k + C + 1))
+        The own columns; per source, the mean of the members' columns, the fractions of the classes among the labelled
+        members (the prior where there are none) and how much of the patch is labelled.
+    """
+    known = labels >= 0
+    one_hot = np.asarray(F.one_hot(torch.as_tensor(np.array(labels)) + 1, len(prior) + 1)[:, 1:], dtype=np.float32)
+    parts = [own[rows]]
+    for weight in weights:
+        labelled = np.asarray(weight @ known.astype(np.float32))[:, None]
+        histogram = np.divide(weight @ one_hot, labelled, out=np.tile(prior, (len(rows), 1)), where=labelled > 0)
+        parts += [weight @ own, histogram, labelled]
+    return np.hstack(parts).astype(np.float32)

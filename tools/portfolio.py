@@ -1,0 +1,240 @@
+"""Learn the portfolio that ships, and show what it does on data sets that it was not learned from.
+
+    python tools/portfolio.py train FOLDER --datasets texas,cora --splits 0,1   # every candidate: predictions and a log
+    python tools/portfolio.py learn FOLDER                                      # log → estimator/portfolio.json
+    python tools/portfolio.py evaluate FOLDER                                   # leave one data set out → records
+
+``train`` keeps logits of validation and test nodes in FOLDER (not committed) and skips what is there already, so it can
+be interrupted and run several times side by side. ``learn`` reads validation nodes alone. ``evaluate`` learns the
+portfolio without a data set, combines its members there by validation nodes, and reads the test nodes once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from candidates import POOL
+from scipy.special import softmax
+
+from gpatcher.datasets.load import load_graph
+from gpatcher.datasets.registry import NAMED, canonical_key
+from gpatcher.estimator.ensemble import QUALITIES
+from gpatcher.estimator.portfolio import Candidate
+from gpatcher.estimator.weights import ensemble_weights, greedy_weights
+from gpatcher.graph.graph import Graph
+from gpatcher.io import claimed, draft_of, write_json, write_text
+from gpatcher.runs.records import settings_hash
+from gpatcher.training.metrics import log_loss, measure
+from gpatcher.trust.calibration import fit_temperature
+
+ROOT = Path(__file__).parents[1]
+PORTFOLIO = ROOT / "src/gpatcher/estimator/portfolio.json"
+RESULTS = ROOT / "results/portfolio"
+Logits = dict[str, np.ndarray]
+_NODES = 1000  # validation nodes of a run that the portfolio is learned from
+
+
+def train(folder: Path, datasets: Sequence[str], splits: Sequence[int], names: Sequence[str]) -> None:
+    """Train every candidate on every split, and keep its logits."""
+    torch.set_num_threads(1)
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in splits:
+        for dataset in datasets:
+            graph = load_graph(dataset)
+            for candidate in POOL:
+                if not names or candidate.name in names:
+                    _train_one(folder, dataset, graph, number, candidate)
+
+
+def _train_one(folder: Path, dataset: str, graph: Graph, number: int, candidate: Candidate) -> None:
+    path = folder / f"{dataset}__{candidate.name}__{number}.npz"
+    with claimed(folder / "claims", path.stem) as free:
+        if not free or path.exists():
+            return
+        split = graph.splits[number if len(graph.splits) > 1 else 0]
+        started = time.perf_counter()
+        model = candidate.adapted(graph).make(seed=number).fit(graph, split)
+        seconds = time.perf_counter() - started
+        y = graph.labels()
+        arrays = {"val": split.val, "test": split.test}
+        logits = {part: model.decision_function(graph, nodes) for part, nodes in arrays.items()}
+        with draft_of(path) as draft, draft.open("wb") as file:
+            np.savez_compressed(file, **logits, yv=y[split.val], yt=y[split.test], sec=seconds)
+        loss = log_loss(logits["val"], y[split.val])
+        print(f"{dataset}, {candidate.name}, split {number}: validation loss {loss:.4f}, {seconds:.1f} s", flush=True)
+
+
+@cache
+def read(folder: Path) -> dict[tuple[str, int], dict[str, Logits]]:
+    """Return the logits by data set and split, then by candidate; at a temperature chosen on validation nodes."""
+    runs: dict[tuple[str, int], dict[str, Logits]] = {}
+    for path in sorted(folder.glob("*.npz")):
+        dataset, name, number = path.stem.split("__")
+        with np.load(path, allow_pickle=False) as arrays:
+            run = {key: arrays[key] for key in arrays.files}
+        temperature = fit_temperature(run["val"], run["yv"])
+        run["val"], run["test"] = run["val"] / temperature, run["test"] / temperature
+        runs.setdefault((dataset, int(number)), {})[name] = run
+    return runs
+
+
+def regret(runs: dict[str, Logits], names: Sequence[str]) -> float:
+    """Return how far the ensemble of these candidates is from that of all, as a fraction of what can be gained.
+
+    The loss is that of validation nodes: the weights are chosen on one half of them and scored on the other.
+    """
+    y = next(iter(runs.values()))["yv"]
+    prior = np.bincount(y) / len(y)
+    entropy = -float((prior[prior > 0] * np.log(prior[prior > 0])).sum())
+    best = _halves_loss(runs, frozenset(runs))
+    own = frozenset(names) & frozenset(runs)
+    return (_halves_loss(runs, own) - best) / max(entropy - best, 1e-3) if own else 1.0
+
+
+_known: dict[tuple[int, frozenset[str]], float] = {}
+
+
+def _halves_loss(runs: dict[str, Logits], names: frozenset[str]) -> float:
+    key = id(runs), names
+    if key not in _known:
+        y = next(iter(runs.values()))["yv"]
+        halves = np.array_split(np.random.default_rng(0).permutation(len(y))[:_NODES], 2)
+        logits = np.stack([runs[name]["val"] for name in sorted(names)]).astype(float)
+        losses = []
+        for chosen, scored in (halves, halves[::-1]):
+            weights = greedy_weights(logits[:, chosen], y[chosen])
+            losses.append(log_loss(np.tensordot(weights, logits[:, scored], 1), y[scored]))
+        _known[key] = float(np.mean(losses))
+    return _known[key]
+
+
+def order(runs: dict[tuple[str, int], dict[str, Logits]], count: int) -> tuple[list[str], list[float]]:
+    """Return candidates in the order of a greedy choice, and the mean regret over the data sets after each.
+
+    The next candidate is the one that lowers the regret most for the time that it takes.
+    """
+    datasets = sorted({dataset for dataset, _ in runs})
+    costs = _costs(runs)
+    chosen: list[str] = []
+    path = [1.0]  # that of predicting the class frequencies
+    while len(chosen) < count:
+        figures = {}
+        for candidate in POOL:
+            if candidate.name not in chosen:
+                names = [*chosen, candidate.name]
+                each = [
+                    np.mean([regret(run, names) for key, run in runs.items() if key[0] == dataset])
+                    for dataset in datasets
+                ]
+                figures[candidate.name] = float(np.mean(each))
+        best = max(figures, key=lambda name: (path[-1] - figures[name]) / costs[name])
+        chosen.append(best)
+        path.append(figures[best])
+    return chosen, [round(figure, 4) for figure in path[1:]]
+
+
+def _costs(runs: dict[tuple[str, int], dict[str, Logits]]) -> dict[str, float]:
+    """Return the time of each candidate relative to the mean of all on a run, geometric mean over the runs."""
+    relative: dict[str, list[float]] = {}
+    for members in runs.values():
+        mean = float(np.mean([run["sec"] for run in members.values()]))
+        for name, run in members.items():
+            relative.setdefault(name, []).append(float(run["sec"]) / mean)
+    return {name: float(np.exp(np.mean(np.log(values)))) for name, values in relative.items()}
+
+
+def learn(folder: Path) -> None:
+    """Write the log of validation figures, and the portfolio learned from all data sets."""
+    runs = read(folder)
+    lines = []
+    for (dataset, number), members in runs.items():
+        for candidate in POOL:
+            if candidate.name in members:
+                run = members[candidate.name]
+                record: dict[str, Any] = {"dataset": dataset, "split": number, "candidate": candidate.name}
+                record |= {"settings_hash": settings_hash(candidate.settings), "seconds": round(float(run["sec"]), 1)}
+                record["val_loss"] = round(log_loss(run["val"], run["yv"]), 4)
+                record["val"] = _score(dataset, run["val"], run["yv"])
+                lines.append(json.dumps(record))
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    write_text(RESULTS / "log.jsonl", "\n".join(lines) + "\n")
+    names, path = order(runs, len(POOL))
+    by_name = {candidate.name: candidate for candidate in POOL}
+    content = {
+        "about": "Made by tools/portfolio.py from results/portfolio/log.jsonl; regret: mean over the data sets after "
+        "each member, as a fraction of what all candidates gain over the class frequencies",
+        "regret": path,
+        "members": [asdict(by_name[name]) for name in names],
+    }
+    write_json(PORTFOLIO, content)
+    for name, figure in zip(names, path, strict=True):
+        print(f"{figure:.4f} {name}")
+
+
+def evaluate(folder: Path) -> None:
+    """Write what `good` does on each data set with a portfolio that was learned from the others."""
+    runs = read(folder)
+    lines = []
+    for dataset in sorted({dataset for dataset, _ in runs}):
+        others = {key: run for key, run in runs.items() if key[0] != dataset}
+        names, _ = order(others, QUALITIES["good"].members)
+        for (own, number), members in runs.items():
+            if own != dataset:
+                continue
+            used = [name for name in names if name in members]
+            y, test = members[used[0]]["yv"], members[used[0]]["yt"]
+            weights = ensemble_weights([members[name]["val"] for name in used], y, number)
+            val, score = (
+                _score(dataset, sum(w * members[name][part] for w, name in zip(weights, used, strict=True)), target)
+                for part, target in (("val", y), ("test", test))
+            )
+            record = {
+                "dataset": dataset,
+                "split": number,
+                "members": used,
+                "missing": [n for n in names if n not in used],
+            }
+            record |= {"weights": [round(float(w), 3) for w in weights], "val": val, "test": score}
+            record["seconds"] = round(sum(float(members[name]["sec"]) for name in used), 1)
+            lines.append(json.dumps(record))
+            print(lines[-1], flush=True)
+    write_text(RESULTS / "leave_one_out.jsonl", "\n".join(lines) + "\n")
+
+
+def _score(dataset: str, logits: np.ndarray, y: np.ndarray) -> float:
+    metric = NAMED[canonical_key(dataset)].metric
+    figure = measure(metric, y, softmax(logits, axis=1))
+    assert figure is not None
+    return round(figure, 5)
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=("train", "learn", "evaluate"))
+    parser.add_argument("folder", type=Path, help="folder of the logits")
+    parser.add_argument("--datasets", default="texas,cornell,wisconsin,cora,citeseer")
+    parser.add_argument("--splits", default="0")
+    parser.add_argument("--candidates", default="", help="names separated by ';', by default all")
+    options = parser.parse_args()
+    if options.command == "train":
+        splits = [int(number) for number in options.splits.split(",")]
+        names = [name.strip() for name in options.candidates.split(";") if name.strip()]
+        train(options.folder, options.datasets.split(","), splits, names)
+    elif options.command == "learn":
+        learn(options.folder)
+    else:
+        evaluate(options.folder)
+
+
+if __name__ == "__main__":
+    main()
