@@ -1,6 +1,7 @@
 """Pages in a real browser: complete, self-contained, escaped, deterministic."""
 
 import re
+from itertools import pairwise
 
 import plotly.graph_objects as go
 import pytest
@@ -28,7 +29,7 @@ def test_diagnosis_page_in_a_browser(open_page, tmp_path):
     page, requests, errors = open_page(path)
     assert requests == []
     assert errors == []
-    headings = page.locator("section.figure h2").all_inner_texts()
+    headings = page.locator("section.figure :is(h2, h3)").all_inner_texts()
     assert headings == PLOTS
     assert page.locator("section.figure .main-svg").count() >= len(PLOTS)
     # every plot has marks of a positive width
@@ -43,13 +44,77 @@ def test_diagnosis_page_in_a_browser(open_page, tmp_path):
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize("width", [390, 800, 1600])
+def test_nothing_is_cut_at_any_width(open_page, tmp_path, width):
+    long = "a title that is far too long for the axis of a figure on the screen of a telephone"
+    bars = go.Figure(go.Bar(x=["one", "two"], y=[1, 2])).update_xaxes(title=long).update_yaxes(title=long)
+    columns = ("name", "first column", "second column", "third column", "fourth column", "fifth column")
+    parts = [Figure("f", "", bars), Table("t", "", columns, [["row", *(f"value {i}" for i in range(5))]] * 2)]
+    page, _, errors = open_page(write_page(tmp_path / "r.html", "t", "s", parts), width=width)
+    assert errors == []
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    adapted = "document.querySelector('.js-plotly-plot')._fullLayout.xaxis.title.font.size === 13"
+    page.wait_for_function(adapted)
+    box = page.locator(".js-plotly-plot").bounding_box()
+    for title in page.locator(".xtitle, .ytitle").all():
+        inner = title.bounding_box()
+        assert box["x"] - 1 <= inner["x"]
+        assert inner["x"] + inner["width"] <= box["x"] + box["width"] + 1
+        assert inner["y"] >= box["y"] - 1
+        assert inner["y"] + inner["height"] <= box["y"] + box["height"] + 1
+    last = page.get_by_text("value 4").first.bounding_box()
+    assert last["x"] + last["width"] <= width
+
+
+@pytest.mark.browser
+def test_a_page_has_dark_colours(open_page, tmp_path):
+    path = write_page(tmp_path / "r.html", "t", "s", [Figure("f", "", go.Figure(go.Bar(x=["one"], y=[1])))])
+
+    def colours(scheme):
+        page, _, _ = open_page(path, scheme=scheme)
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return ground, page.locator(".xtick text").first.evaluate("(text) => getComputedStyle(text).fill")
+
+    (light, ink), (dark, chalk) = colours("light"), colours("dark")
+    assert brightness(light) > 200 > 60 > brightness(dark)
+    assert brightness(ink) < 60 < 200 < brightness(chalk)
+
+
+def brightness(colour):
+    return sum(int(part) for part in re.findall(r"\d+", colour)[:3]) / 3
+
+
+@pytest.mark.browser
+def test_a_page_prints_on_paper(open_page, tmp_path):
+    path = write_page(tmp_path / "r.html", "t", "s", [Figure("f", "", go.Figure(go.Bar(x=["one"], y=[1])))])
+    page, _, _ = open_page(path, scheme="dark")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert brightness(page.evaluate("getComputedStyle(document.querySelector('section')).backgroundColor")) == 255
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.wait_for_function("document.querySelector('.main-svg').clientWidth === 640")
+    assert brightness(page.locator(".xtick text").first.evaluate("(text) => getComputedStyle(text).fill")) < 60
+
+
+@pytest.mark.browser
+def test_landmarks_and_headers_of_tables(open_page, tmp_path):
+    page, _, _ = open_page(write_diagnosis(diagnose(csbm(phi=-0.8, n=100, features=8)), tmp_path / "r.html"))
+    assert page.get_by_role("main").count() == page.get_by_role("banner").count() == 1
+    assert page.get_by_role("columnheader", name="meaning").count() == 1
+    assert page.get_by_role("rowheader", name="edge homophily").count() == 1
+    assert page.get_by_role("group", name="Degrees").count() == 1
+    levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map((h) => Number(h.tagName[1]))")
+    assert levels[0] == 1
+    assert all(b <= a + 1 for a, b in pairwise(levels))
+
+
+@pytest.mark.browser
 def test_diagnosis_page_of_a_real_graph(open_page, tmp_path, data_root):
     path = write_diagnosis(diagnose(load_dataset("squirrel", data_root)), tmp_path / "r.html")
     page, requests, errors = open_page(path)
     assert (requests, errors) == ([], [])
     assert page.locator("h1").inner_text() == "Diagnosis of Squirrel"
     assert "39.8%" in page.locator("main").inner_text()
-    assert page.locator("section.figure h2").all_inner_texts() == PLOTS
+    assert page.locator("section.figure :is(h2, h3)").all_inner_texts() == PLOTS
 
 
 BUTTONS = """() => [...document.querySelectorAll(".js-plotly-plot")].map((plot) =>

@@ -14,10 +14,12 @@ from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.model.gpatcher import ModelConfig
 from gpatcher.patches import AdaptiveFilter
 from gpatcher.report.explanation import write_explanation
-from gpatcher.report.run import in_short, write_run_page
-from gpatcher.runs.evaluation import BaselineResult, evaluate, read_evaluation, write_evaluation
+from gpatcher.report.run import in_short, merge_small, write_run_page
+from gpatcher.runs.evaluation import BaselineResult, Groups, evaluate, read_evaluation, write_evaluation
 from gpatcher.tables.load import read_tables
 from gpatcher.training.loop import TrainConfig
+from gpatcher.trust.explain import hops_text
+from gpatcher.trust.palette import class_colour, model_colour
 
 QUICK = {
     "patches": AdaptiveFilter(size=6, K=4),
@@ -51,7 +53,7 @@ def path(evaluation, tmp_path_factory):
 
 
 def members(page):
-    return [row.locator("td").all_inner_texts() for row in page.locator("#explorer-members tbody tr").all()]
+    return [row.locator("th, td").all_inner_texts() for row in page.locator("#explorer-members tbody tr").all()]
 
 
 @pytest.mark.browser
@@ -66,21 +68,22 @@ def test_a_selected_node_shows_its_patch(open_page, path, graph, fitted):
     assert options.count() == 1
     explanation = fitted.explain(42)
     shown = members(page)
-    assert [row[1] for row in shown] == [m.id for m in explanation.members]
-    assert [row[0] for row in shown] == [str(m.position) for m in explanation.members]
-    for row, member in zip(shown, explanation.members, strict=True):
-        assert float(row[2]) == pytest.approx(member.score, abs=1e-4)
-        assert float(row[5].replace("−", "-")) == pytest.approx(member.contribution, abs=1e-3)
-        assert row[4] == (member.label + (" (trained on)" if member.part == "train" else ""))
+    ranked = sorted(explanation.members, key=lambda m: -abs(m.contribution))
+    assert [row[0] for row in shown] == [m.id for m in ranked]
+    for row, member in zip(shown, ranked, strict=True):
+        assert row[1] == hops_text(member.hops)
+        assert row[2] == (member.label + (" (trained on)" if member.part == "train" else ""))
+        assert float(row[3]) == pytest.approx(member.score, abs=1e-4)
+        favoured = explanation.predicted if member.contribution >= 0 else explanation.runner_up
+        assert row[4] == f"{abs(member.contribution):+.3f} for {favoured}"
     words = page.locator("#explorer-words").inner_text()
-    assert f"Node node 42: predicted {explanation.predicted}" in words
-    assert f"{explanation.probability:.1%}" in words
+    assert f"Node node 42 is classed {explanation.predicted} with {explanation.probability:.0%}" in words
     # by a click in the list
     page.fill("#explorer-search", "")
     page.select_option("#explorer-nodes", index=7)
     name = options.nth(7).inner_text().split(":")[0]
     other = fitted.explain(int(name.split()[1]))
-    assert [row[1] for row in members(page)] == [m.id for m in other.members]
+    assert {row[0] for row in members(page)} == {m.id for m in other.members}
     marks = page.locator("#explorer-plot .scatterlayer .points path")
     assert marks.count() == len(other.members)
     # misclassified nodes only
@@ -91,18 +94,96 @@ def test_a_selected_node_shows_its_patch(open_page, path, graph, fitted):
     assert 0 < len(texts) <= wrong
     assert len(texts) >= (fitted.predict(nodes=held_out) != np.array(graph.classes)[graph.y[held_out]]).sum()
     assert all(" (label " in t for t in texts)
+    # the caption counts what the list has
+    caption = page.locator(".explorer .caption").first.inner_text()
+    assert f"{len(texts)} of them misclassified" in caption
+    # without a hit it says so, and shows no node
     page.fill("#explorer-search", "no such node")
     assert options.count() == 0
+    assert "No node in the list matches “no such node”" in page.locator("#explorer-count").inner_text()
+    assert not page.locator("#explorer-words").is_visible()
+    assert not page.locator("#explorer-members").is_visible()
+    page.fill("#explorer-search", "")
+    assert page.locator("#explorer-words").is_visible()
     assert errors == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1400])
+def test_no_serious_finding_of_axe(open_page, path, serious_findings, width, scheme):
+    page, _, _ = open_page(path, width=width, scheme=scheme)
+    assert serious_findings(page) == []
+
+
+@pytest.mark.browser
+def test_a_class_has_one_colour(open_page, path, fitted):
+    """The swatch of a label, the dots of the patch and the bar of class balance agree, for every node."""
+    page, _, _ = open_page(path)
+    colour = {str(name): class_colour(c) for c, name in enumerate(fitted.classes_)}
+    page.select_option("#explorer-nodes", index=3)
+    drawn = page.evaluate("document.getElementById('explorer-plot').data[1].marker.color")
+    favoured = [row[4].split(" for ")[1] for row in members(page)]
+    assert drawn == [colour[name] for name in favoured]
+    swatches = page.locator("#explorer-members .swatch").evaluate_all("(all) => all.map((s) => s.style.background)")
+    labels = [row[2].removesuffix(" (trained on)") for row in members(page)]
+    assert [rgb(text) for text in swatches] == [rgb(colour[name]) for name in labels]
+    balance = page.evaluate(
+        "[...document.querySelectorAll('.js-plotly-plot')]"
+        ".filter((p) => p.layout.yaxis?.title?.text == 'labelled nodes')"
+        ".map((p) => p.data[0]).map((t) => t.x.map((name, i) => [name, t.marker.color[i]]))[0]"
+    )
+    assert dict(balance) == colour
+
+
+def rgb(text):
+    if text.startswith("#"):
+        return [int(text[i : i + 2], 16) for i in (1, 3, 5)]
+    return [int(part) for part in re.findall(r"\d+", text)]
+
+
+def test_models_and_classes_have_fixed_colours():
+    assert model_colour("GCN") == model_colour("gcn") != model_colour("MLP")
+    assert len({class_colour(c) for c in range(40)}) == 40
+
+
+def test_the_theory_is_not_on_the_page_of_a_run(path):
+    assert "Lemma" not in path.read_text().split("</script>", 1)[1]
+
+
+@pytest.mark.parametrize(
+    ("names", "count", "merged"),
+    [
+        (["0", "1 to 3", "4 to 15"], [1, 20, 3], {"0 to 15": 24}),
+        (["0", "1 to 3", "4 to 15"], [6, 20, 30], {"0": 6, "1 to 3": 20, "4 to 15": 30}),
+        (["4 to 15", "16 to 63", "1,024 or more"], [40, 30, 2], {"4 to 15": 40, "16 or more": 32}),
+        (["0.0 to 0.2", "0.4 to 0.6", "0.8 to 1.0"], [2, 2, 9], {"0.0 to 1.0": 13}),
+        (["1 to 3"], [2], {"1 to 3": 2}),
+    ],
+)
+def test_small_groups_are_merged(names, count, merged):
+    rng = np.random.default_rng(0)
+    correct = [rng.integers(0, 2, n) for n in count]
+    accuracy = np.array([part.mean() for part in correct])
+    result = merge_small(Groups(names, np.array(count), {"GCN": accuracy}))
+    assert dict(zip(result.names, result.count.tolist(), strict=True)) == merged
+    total = np.concatenate(correct).mean()
+    assert np.average(result.accuracy["GCN"], weights=result.count) == pytest.approx(total)
+
+
+def test_a_shortfall_of_conformal_sets_is_named(evaluation):
+    short = replace(evaluation, coverage=[(0.9, 0.5, 1.0)])
+    assert "Conformal sets at 90% hold the label of 50.0%" in " ".join(in_short(short))
+    assert "Conformal sets" not in " ".join(in_short(replace(evaluation, coverage=[(0.9, 0.89, 1.0)])))
 
 
 @pytest.mark.browser
 def test_the_page_is_complete(open_page, path):
     page, _, errors = open_page(path)
-    headings = page.locator("h2").all_inner_texts()
+    headings = page.locator("h2, h3").all_inner_texts()
     for title in (
         "In short",
-        "Against MLP and GCN",
+        "Leaderboard",
         "Each class",
         "Confusion matrix",
         "Reliability of the probabilities",
@@ -156,7 +237,7 @@ def test_equal_baselines_and_chance(evaluation):
 
 def test_validation_results_are_marked(evaluation):
     lines = in_short(replace(evaluation, part="validation"))
-    assert "No test node has a label" in lines[1]
+    assert "No test node has a label" in lines[2]
     assert "MLP 50.0%" in " ".join(lines)
 
 
@@ -164,7 +245,7 @@ def test_what_was_not_done_is_stated(graph, fitted, tmp_path):
     note = "MLP and GCN were not trained (--no-compare)."
     text = write_run_page(evaluate(fitted, graph, notes=[note]), tmp_path / "r.html").read_text()
     assert note in text
-    assert "Against MLP and GCN" not in text
+    assert "GraphSAGE" not in text
 
 
 def test_the_page_is_rebuilt_from_the_evaluation(evaluation, path, tmp_path):
@@ -196,7 +277,7 @@ def test_ids_cannot_close_the_script(graph, fitted, tmp_path):
     text = write_run_page(evaluate(copy.copy(fitted), bad), tmp_path / "r.html").read_text()
     assert "</script><i>" not in text
     data = re.search(r'id="explorer-data">(.*?)</script>', text, re.DOTALL).group(1)
-    assert json.loads(data)[0]["id"].startswith("</script><i>")
+    assert json.loads(data)["nodes"][0]["id"].startswith("</script><i>")
 
 
 @pytest.mark.browser
@@ -205,5 +286,6 @@ def test_the_page_of_one_node(open_page, fitted, tmp_path):
     page, requests, errors = open_page(write_explanation(explanation, tmp_path / "e.html"))
     assert (requests, errors) == ([], [])
     assert page.locator("h1").inner_text() == f"Why node 3 was called {explanation.predicted}"
-    assert page.locator("table tbody tr").count() == len(explanation.members)
+    rows = [table.locator("tbody tr").count() for table in page.locator("table").all()]
+    assert sorted(rows) == sorted([len(explanation.columns), len(explanation.members)])
     assert page.locator(".scatterlayer .points path").count() == len(explanation.members)

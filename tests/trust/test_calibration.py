@@ -84,6 +84,21 @@ def test_choice_of_the_temperature_on_few_nodes():
     assert choose_temperature(np.empty((0, 3)), np.empty(0, int)) == 1.0
 
 
+@pytest.mark.parametrize("nodes", [30, 200])
+def test_calibrated_probabilities_are_rarely_scaled(nodes):
+    """The gain of a temperature that is not needed seldom exceeds its standard error."""
+    chosen = [choose_temperature(*draw(nodes, seed=seed)) for seed in range(40)]
+    assert np.mean([t == 1.0 for t in chosen]) > 0.75
+    needed = [choose_temperature(*draw(200, temperature=4.0, seed=seed)) for seed in range(10)]
+    assert min(needed) > 2
+
+
+def test_too_few_nodes_to_cross_validate():
+    logits, y = draw(9, temperature=5.0)
+    assert fit_temperature(logits, y) != 1.0
+    assert choose_temperature(logits, y) == 1.0
+
+
 def test_scaling_lowers_the_error_and_keeps_the_classes():
     logits, y = draw(4000, temperature=4.0)
     calibration = calibrate(logits, y)

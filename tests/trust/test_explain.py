@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import networkx as nx
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
@@ -14,8 +15,12 @@ from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
 from gpatcher.model.gpatcher import split_views
-from gpatcher.report.explanation import member_rows
-from gpatcher.trust.explain import TOLERANCE, _quadrature, find_node, hops
+from gpatcher.tables.encoder import TableEncoder
+from gpatcher.trust.attribution import TOLERANCE, _quadrature
+from gpatcher.trust.columns import column_groups
+from gpatcher.trust.explain import explain_nodes, hops
+from gpatcher.trust.lookup import find_node
+from gpatcher.trust.words import member_rows, sentences
 
 TWO = ({"name": "ppr", "size": 6}, {"name": "heterophily-aware", "size": 4, "K": 4})  # two patch sources
 DIRECTED = ({"name": "hop", "size": 4, "direction": "out"}, {"name": "ppr", "size": 3, "direction": "in"})
@@ -61,11 +66,13 @@ READOUTS = [("ego",), ("mean",), ("mixer",), ("ego", "mean"), ("ego", "mean", "m
 
 
 @pytest.mark.parametrize(
-    "patches",
-    ["ppr", "heterophily-aware", "polynomial", "heat", TWO],
-    ids=["ppr", "heterophily-aware", "polynomial", "heat", "two sources"],
+    ("patches", "readout"),
+    [
+        *(("ppr", readout) for readout in READOUTS),
+        *((patches, READOUTS[-1]) for patches in ("heterophily-aware", "polynomial", "heat", TWO)),
+    ],
+    ids=["+".join(readout) for readout in READOUTS] + ["heterophily-aware", "polynomial", "heat", "two sources"],
 )
-@pytest.mark.parametrize("readout", READOUTS, ids="+".join)
 @pytest.mark.parametrize("head_layers", [1, 2])
 def test_contributions_sum_to_the_logit_difference(graph, patches, readout, head_layers):
     model = fitted(graph, patches, readout=readout, head_layers=head_layers)
@@ -225,7 +232,8 @@ def test_a_node_is_a_member_once_per_source(graph):
         assert [m.node for m in explanation.members if m.position == 0] == [node, node]
         shared += len(members) - len({member[2] for member in members})
         # tables tell the two apart
-        assert [row[0] for row in member_rows(explanation)] == [f"{source}:{p}" for source, p, _ in members]
+        named = {row[0] for row in member_rows(explanation)}
+        assert named == {f"{node} (source {source})" for source, _, node in members}
     assert shared > 3  # nodes beside the ego that both sources selected
 
 
@@ -316,7 +324,7 @@ def test_many_nodes_are_explained_as_one_alone(graph, monkeypatch):
     model = fitted(graph, TWO)
     assert model.explain_nodes([]) == []
     together = model.explain_nodes([4, 9, 60])
-    monkeypatch.setattr("gpatcher.trust.explain._ELEMENTS", 1)  # one node at a time
+    monkeypatch.setattr("gpatcher.trust.attribution._ELEMENTS", 1)  # one node at a time
     for explanation in together:
         alone = model.explain(explanation.node)
         assert [m.node for m in alone.members] == [m.node for m in explanation.members]
@@ -343,3 +351,110 @@ def test_nodes_by_their_ids(graph):
         find_node(named, "n99")
     with pytest.raises(InputError, match=r"not in the graph.*80"):
         fitted(graph).explain(80)
+
+
+# ------------------------------------------------------------------------------------------- own columns
+
+
+def with_columns(model, graph, nodes, groups):
+    classes = [str(c) for c in model.classes_]
+    return explain_nodes(model.model_, model.features_, graph, model.split_, classes, np.array(nodes), 1.0, groups)
+
+
+@pytest.mark.parametrize(
+    ("patches", "options"),
+    [("ppr", {}), (TWO, {}), *ROUNDS.values()],
+    ids=["one source", "two sources", *ROUNDS],
+)
+def test_columns_sum_to_what_the_node_itself_adds(graph, patches, options):
+    model = fitted(graph, patches, train={"epochs": 40, "lr": 0.02}, **options)
+    for explanation in with_columns(model, graph, [0, 11, 42], column_groups(None, 6, 6)):
+        assert len(explanation.columns) == 6
+        own = sum(m.contribution for m in explanation.members if m.node == explanation.node)
+        assert sum(c.contribution for c in explanation.columns) == pytest.approx(own, abs=1e-4)
+        sizes = [abs(c.contribution) for c in explanation.columns]
+        assert sizes == sorted(sizes, reverse=True)
+        [plain] = model.explain_nodes([explanation.node])
+        assert plain.columns == ()
+        assert explanation.margin == pytest.approx(plain.margin, abs=1e-5)
+
+
+def test_a_column_that_is_constant_contributes_nothing(graph):
+    x = np.array(graph.x)
+    x[:, 2] = 3.0
+    constant = graph.with_features(x)
+    model = fitted(constant, train={"epochs": 40})
+    [explanation] = with_columns(model, constant, [7], column_groups(None, 6, 6))
+    by_name = {c.name: c for c in explanation.columns}
+    assert by_name["feature 2"].contribution == pytest.approx(0, abs=1e-6)
+    assert by_name["feature 2"].value == "3"
+    assert max(abs(c.contribution) for c in explanation.columns) > 1e-3
+
+
+def test_many_columns_are_summed_after_the_first():
+    graph = csbm(phi=-0.5, n=80, features=30)
+    model = fitted(graph, train={"epochs": 20})
+    [explanation] = with_columns(model, graph, [3], column_groups(None, 30, 30))
+    assert [explanation.columns[-1].name, len(explanation.columns)] == ["18 others", 13]
+    assert sum(c.contribution for c in explanation.columns) == pytest.approx(explanation.own(), abs=1e-4)
+
+
+def test_columns_have_the_values_of_the_table():
+    """Every kind of column is shown as it was in the table, by the encoder alone."""
+    columns = {
+        "age": [21, None, 40.5, 33] * 4,
+        "verified": [True, False, None, True] * 4,
+        "country": ["FR", "DE", None, "FR"] * 4,
+        "joined": ["2021-11-15", "2024-02-29", "2020-01-01", None] * 4,
+        "seen": ["2021-11-15 07:30:00", "2021-11-16 00:00:00", "2020-01-01 23:59:00", None] * 4,
+        "about": ["a gift", "two words", "", None] * 4,
+    }
+    tables = {name: pa.chunked_array([values]) for name, values in columns.items()}
+    kinds = {"joined": "date", "seen": "date", "about": "text"}
+    encoder = TableEncoder.fit(tables, kinds)
+    groups = column_groups(encoder, encoder.width, encoder.width + 2)
+    names = [name.split(" = ")[0].split(":")[0] for name in encoder.names()]
+    assert [g.name for g in groups for _ in range(g.width)] == [*names, *["made of its edges"] * 2]
+    x = encoder.transform(tables)
+    x = np.asarray(x.toarray() if hasattr(x, "toarray") else x)
+    borders = np.cumsum([0, *(g.width for g in groups)])
+
+    def shown(row):
+        return {g.name: g.show(x[row, a:b]) for g, a, b in zip(groups, borders[:-1], borders[1:], strict=True)}
+
+    first, second, third, fourth = map(shown, range(4))
+    assert [first[n] for n in ("age", "verified", "country", "joined", "about")] == [
+        "21",
+        "true",
+        "FR",
+        "2021-11-15",
+        "",
+    ]
+    assert [second[n] for n in ("age", "verified", "country", "joined")] == ["missing", "false", "DE", "2024-02-29"]
+    assert [third[n] for n in ("age", "verified", "country")] == ["40.5", "missing", "missing"]
+    assert [fourth[n] for n in ("joined", "seen")] == ["missing", "missing"]
+    assert (first["seen"], third["seen"]) == ("2021-11-15T07:30", "2020-01-01T23:59")
+
+
+def test_the_answer_in_one_sentence(graph):
+    explanation = fitted(graph, train={"epochs": 30}).explain(11)
+    near = [m for m in explanation.members if m.hops == 1]
+
+    def answer(own, neighbours, start, **more):
+        members = [replace(m, contribution=0.0) for m in explanation.members]
+        members[0] = replace(members[0], contribution=own)
+        i = members.index(replace(near[0], contribution=0.0))
+        members[i] = replace(members[i], contribution=neighbours)
+        return sentences(replace(explanation, members=tuple(members), start=start, probability=0.834, **more))[0]
+
+    beginning = f"Node 11 is classed {explanation.predicted} with 83%"
+    assert answer(2.0, 0.5, 0.1).startswith(f"{beginning}: most of it comes from its own columns")
+    assert answer(0.1, 2.0, 0.1).startswith(f"{beginning}: most of it comes from its {len(near)} direct neighbour")
+    assert f"above all {near[0].id}" in answer(0.1, 2.0, 0.1)
+    assert answer(0.1, 0.2, 2.0).startswith(f"{beginning}, as an average node would be")
+    assert "the largest part comes from its own columns" in answer(1.0, 0.9, 0.9)
+    _, label, total = sentences(explanation)
+    assert explanation.label in label
+    assert ("wrong" in label) == (explanation.label != explanation.predicted)
+    for value in (explanation.start, explanation.own(), explanation.margin):
+        assert f"{value:+.3f}" in total

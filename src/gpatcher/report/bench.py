@@ -15,14 +15,9 @@ from plotly.subplots import make_subplots
 from gpatcher.bench.leaderboard import NOT_RUN, OURS, ResultTable, compare, head, verdict
 from gpatcher.bench.plan import dataset_title, row_title
 from gpatcher.bench.statistics import Ranks
-from gpatcher.report.page import BLUE, GREEN, GREY, ORANGE, PURPLE, Figure, Notes, Table, write_page
+from gpatcher.report.page import Figure, Notes, Table, write_page
+from gpatcher.trust.palette import GREY, class_colour, model_colour
 
-_PALETTE = (
-    *("#2f6fb0", "#e07b39", "#3c9d6b", "#8b6bb1", "#1d2733", "#c44e6b", "#7fb3d9", "#b59a1f", "#5bb8b0"),
-    *("#9c6b4a", "#8a94a0", "#d68fc0", "#6b8e23"),
-)
-_COLOURS = {OURS: ORANGE, "fast": BLUE}
-_DARK_ORANGE = "#c05a17"  # readable as small text
 _NOT_RUN = Markup('<span class="absent">{}</span>').format(NOT_RUN)
 _MAX_FAILURES = 30
 _LEGEND = [
@@ -114,8 +109,8 @@ def _result_cell(table: ResultTable, row: str, dataset: str) -> Markup:
 
 def _difference(value: float, significant: bool = True) -> Markup:
     """Return a difference in blue if positive, in orange if negative."""
-    colour = GREY if not significant or abs(value) < 0.05 else BLUE if value > 0 else _DARK_ORANGE
-    return Markup('<span class="difference" style="color:{}">{:+z.1f}</span>').format(colour, value)
+    sense = "even" if not significant or abs(value) < 0.05 else "better" if value > 0 else "worse"
+    return Markup('<span class="difference {}">{:+z.1f}</span>').format(sense, value)
 
 
 def _paired_table(table: ResultTable) -> Table | None:
@@ -225,7 +220,7 @@ def _rank_figure(table: ResultTable, ranks: Ranks | None) -> Figure | None:
         mode="markers+text",
         text=[f"{v:.2f}" for v in values],
         textposition="middle right",
-        marker={"size": 11, "color": [_COLOURS.get(n, GREY) for n in names]},
+        marker={"size": 11, "color": [model_colour(row_title(n)) for n in names]},
         showlegend=False,
     )
     for i, group in enumerate(groups):
@@ -234,13 +229,13 @@ def _rank_figure(table: ResultTable, ranks: Ranks | None) -> Figure | None:
             x=[x, x],
             y=[row_title(group[0]), row_title(group[-1])],
             mode="lines",
-            line={"width": 5, "color": "#c3ccd5"},
+            line={"width": 5, "color": GREY},
             hoverinfo="skip",
             showlegend=False,
         )
     plot.update_layout(height=480)
     plot.update_xaxes(title="mean rank (1 is best)", range=[0.5, max(values) + 2.2 + 0.35 * len(groups)])
-    plot.update_yaxes(autorange="reversed", automargin=True, type="category")
+    plot.update_yaxes(autorange="reversed", type="category")
     p = "" if ranks.friedman_p is None else f" Friedman test that all models are equal: p = {ranks.friedman_p:.2g}."
     caption = (
         f"Over {len(ranks.datasets)} data sets. Models joined by a bar differ by less than the critical difference "
@@ -263,7 +258,7 @@ def _filter_figure(table: ResultTable) -> Figure | None:
                 y=np.round(mean, 4),
                 name=dataset_title(dataset) + ("" if row == OURS else f", {row_title(row)}"),
                 mode="lines",
-                line_color=_PALETTE[len(plot.data) % len(_PALETTE)],
+                line_color=class_colour(len(plot.data)),
             )
     if not plot.data:
         return None
@@ -287,7 +282,6 @@ def _grid_parts(table: ResultTable) -> Parts:
             y=[f"K = {k}" for k in filters],
             text=[[NOT_RUN if c is None else f"{100 * c.mean:.1f}<br>{c.spread}" for c in line] for line in cells],
             texttemplate="%{text}",
-            colorscale="Blues",
             showscale=False,
             hoverongaps=False,
         )
@@ -304,19 +298,18 @@ def _grid_parts(table: ResultTable) -> Parts:
 def _sweep_parts(table: ResultTable) -> Parts:
     plot = go.Figure()
     phi = {d: float(d.partition("phi=")[2].partition(",")[0]) for d in table.datasets}
-    others = iter(_PALETTE[2:])
     for row in table.rows:
         cells = [(d, c) for d in table.datasets if (c := table.cell(row, d)) is not None]
         if not cells:
             continue
-        own = row in _COLOURS
+        own = row in (OURS, "fast")
         plot.add_scatter(
             x=[phi[d] for d, _ in cells],
             y=[round(100 * c.mean, 2) for _, c in cells],
             error_y={"type": "data", "array": [round(100 * (c.std or 0), 2) for _, c in cells], "visible": own},
             name=row_title(row),
             mode="lines+markers",
-            line={"width": 3.5 if own else 1.5, "color": _COLOURS.get(row) or next(others, GREY)},
+            line={"width": 3.5 if own else 1.5, "color": model_colour(row_title(row))},
         )
     plot.update_layout(height=480)
     plot.update_xaxes(title="φ (-1: neighbours disagree, 1: neighbours agree)")
@@ -344,7 +337,7 @@ def _response_parts(table: ResultTable) -> Parts:
         )
     plot.update_layout(height=420, showlegend=False)
     plot.update_xaxes(title="node heterophily of the graph", range=[0, 1])
-    plot.update_yaxes(title="mean response", automargin=True)
+    plot.update_yaxes(title="mean response")
     missing = ", ".join(dataset_title(d) for d in table.datasets if (OURS, d) not in table.runs)
     caption = f"{table.experiment.description} One point per run." + (f" Not run: {missing}." if missing else "")
     filters = _filter_figure(table)
@@ -354,7 +347,7 @@ def _response_parts(table: ResultTable) -> Parts:
 
 def _runtime_parts(table: ResultTable) -> Parts:
     plot = go.Figure()
-    for row, colour in zip(table.rows, (GREEN, BLUE, PURPLE, ORANGE), strict=False):
+    for position, row in enumerate(table.rows):
         points = sorted(
             (runs.records[-1]["nodes"], runs.records[-1]["mixer_seconds"])
             for (name, _), runs in table.runs.items()
@@ -365,7 +358,7 @@ def _runtime_parts(table: ResultTable) -> Parts:
             y=[seconds for _, seconds in points],
             name=row_title(row),
             mode="lines+markers",
-            line_color=colour,
+            line_color=class_colour(position),
         )
     plot.update_xaxes(type="log", title="nodes", dtick=1)
     plot.update_yaxes(type="log", title="seconds", dtick=1, exponentformat="power")

@@ -12,9 +12,10 @@ import plotly.graph_objects as go
 
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import counted
-from gpatcher.report.page import BLUE, ORANGE, Figure, Notes, Part, Table, write_page
+from gpatcher.report.page import Figure, Heading, Notes, Part, Table, write_page
 from gpatcher.spectral.diagnosis import Diagnosis, SpectralDiagnosis
 from gpatcher.spectral.heterophily import Heterophily
+from gpatcher.trust.palette import BLUE, ORANGE, class_colour
 
 _MAX_CLASSES = 40  # drawn in a figure
 
@@ -51,11 +52,14 @@ def write_diagnosis(diagnosis: Diagnosis, path: str | Path) -> Path:
     """Write the page of a diagnosis, and return its path."""
     nodes, edges = counted(diagnosis.nodes, "node"), counted(diagnosis.edges, "edge")
     subtitle = f"{nodes}, {edges}, {counted(diagnosis.classes, 'class', 'classes')}"
-    return write_page(path, f"Diagnosis of {diagnosis.name}", subtitle, diagnosis_parts(diagnosis))
+    parts = [Heading("The graph"), *diagnosis_parts(diagnosis)]
+    if diagnosis.spectral is not None and diagnosis.spectral.lemma:
+        parts += [Heading("Theory of the paper"), _lemma(diagnosis.spectral)]
+    return write_page(path, f"Diagnosis of {diagnosis.name}", subtitle, parts)
 
 
 def diagnosis_parts(diagnosis: Diagnosis) -> list[Part]:
-    """Return the parts of a page that show a diagnosis."""
+    """Return the parts of a page that show a diagnosis, without the theory of the paper."""
     measures, spectral = diagnosis.measures, diagnosis.spectral
     parts: list[Part] = [
         Notes("Recommendations", diagnosis.advice),
@@ -71,8 +75,6 @@ def diagnosis_parts(diagnosis: Diagnosis) -> list[Part]:
     if measures is not None:
         parts.append(_class_balance(measures, diagnosis.class_names))
         parts.append(_compatibility(measures, diagnosis.class_names))
-    if spectral is not None and spectral.lemma:
-        parts.append(_lemma(spectral))
     return parts
 
 
@@ -85,7 +87,7 @@ def largest_classes(sizes: IntArray) -> tuple[IntArray, str]:
 
 def class_matrix(share: FloatArray, names: Sequence[str], x: str, y: str, **more: Any) -> go.Figure:
     """Plot fractions by class; ``x`` and ``y`` are the titles of the axes."""
-    plot = go.Figure(go.Heatmap(z=share, x=names, y=names, zmin=0, zmax=1, colorscale="Blues", **more))
+    plot = go.Figure(go.Heatmap(z=share, x=names, y=names, zmin=0, zmax=1, **more))
     plot.update_xaxes(type="category", title=x)
     plot.update_yaxes(type="category", title=y, autorange="reversed")
     return plot
@@ -142,10 +144,11 @@ def _degrees(degrees: IntArray) -> Figure:
 
 def _class_balance(measures: Heterophily, names: tuple[str, ...]) -> Figure:
     order, more = largest_classes(measures.class_sizes)
-    plot = go.Figure(go.Bar(x=[names[c] for c in order], y=measures.class_sizes[order], marker_color=BLUE))
+    colours = [class_colour(c) for c in order]
+    plot = go.Figure(go.Bar(x=[names[c] for c in order], y=measures.class_sizes[order], marker_color=colours))
     plot.update_xaxes(type="category", title="class")
     plot.update_yaxes(title="labelled nodes")
-    return Figure("Class balance", f"Largest first.{more}", plot)
+    return Figure("Class balance", f"Largest first; a class has this colour on every page.{more}", plot)
 
 
 def _compatibility(measures: Heterophily, names: tuple[str, ...]) -> Figure:

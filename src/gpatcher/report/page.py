@@ -15,24 +15,32 @@ from plotly.offline import get_plotlyjs
 
 from gpatcher.errors import InputError
 from gpatcher.io import write_text
+from gpatcher.trust.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, class_colour
 
-# one palette for every figure: blue for agreement or a low value, orange for disagreement or a high one
-BLUE, ORANGE, GREY, GREEN, PURPLE = "#2f6fb0", "#e07b39", "#8a94a0", "#3c9d6b", "#8b6bb1"
 _LAYOUT: dict[str, Any] = {
-    "template": "plotly_white",
+    "template": "none",
     "font": {"family": "system-ui, sans-serif", "size": 13},
-    "margin": {"l": 60, "r": 20, "t": 20, "b": 50},
+    "margin": {"l": 50, "r": 16, "t": 20, "b": 40},
     "height": 320,
+    # the script of the page sets the colours of text and grid, for light and for dark
+    "paper_bgcolor": "rgba(0, 0, 0, 0)",
+    "plot_bgcolor": "rgba(0, 0, 0, 0)",
     "colorway": [BLUE, ORANGE, GREEN, PURPLE, GREY],
     "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
 }
 # by default plotly offers a button that uploads the figure to its cloud
-_CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False}
+_CONFIG = {
+    "displaylogo": False,
+    "responsive": True,
+    "showSendToCloud": False,
+    "modeBarButtonsToRemove": ["sendDataToCloud", "sendChartToCloud"],
+}
+_STACKED_COLUMNS = 8  # a table of up to so many columns becomes a list of rows on a narrow screen
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A plot with a title and a sentence on how to read it; the page sets its fonts and margins."""
+    """A plot with a title and a sentence on how to read it; the page sets its fonts, margins and colours."""
 
     title: str
     caption: str
@@ -43,18 +51,25 @@ class Figure:
         """Return the plot as an HTML fragment with this id, without the library."""
         height = self.plot.layout.height or _LAYOUT["height"]
         self.plot.update_layout(**_LAYOUT | {"height": height})
+        self.plot.update_xaxes(automargin=True)
+        self.plot.update_yaxes(automargin=True)
         # by default the id is random, and two pages of the same data would differ
         return str(plotly.io.to_html(self.plot, full_html=False, include_plotlyjs=False, config=_CONFIG, div_id=name))
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a title; its cells are formatted text."""
+    """A table with a title; its cells are formatted text, the first of a row names it."""
 
     title: str
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
+
+    @property
+    def style(self) -> str:
+        """How it is laid out: rows become lists on a narrow screen, or many columns stand close together."""
+        return "stacked" if len(self.columns) <= _STACKED_COLUMNS else "dense" if len(self.columns) > 10 else ""
 
 
 @dataclass(frozen=True)
@@ -81,10 +96,12 @@ class Explorer:
     title: str
     caption: str
     nodes: Sequence[dict[str, Any]]  # of `Explanation.to_dict`; each member also has coordinates x and y
+    classes: Sequence[str]  # of the graph, in their order, which gives their colours
 
     def json(self) -> str:
-        """Return the nodes as JSON in which no text can close the script element."""
-        return json.dumps(self.nodes, allow_nan=False).replace("<", "\\u003c")
+        """Return the nodes and the colours of the classes as JSON in which no text can close the script element."""
+        colours = {name: class_colour(position) for position, name in enumerate(self.classes)}
+        return json.dumps({"nodes": self.nodes, "colours": colours}, allow_nan=False).replace("<", "\\u003c")
 
 
 Part = Figure | Table | Notes | Heading | Explorer
@@ -99,7 +116,10 @@ def write_page(path: str | Path, title: str, subtitle: str, parts: Sequence[Part
         loader=jinja2.PackageLoader("gpatcher.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     text = environment.get_template("page.html").render(
-        title=title, subtitle=subtitle, parts=[(type(p).__name__, p) for p in _fill_rows(parts)], plotly=get_plotlyjs()
+        title=title,
+        subtitle=subtitle,
+        parts=[(type(p).__name__, p) for p in _fill_rows(parts)],
+        plotly=get_plotlyjs(),
     )
     write_text(path, text)
     return path

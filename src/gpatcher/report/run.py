@@ -8,16 +8,21 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import counted
 from gpatcher.report.diagnosis import class_matrix, diagnosis_parts, largest_classes
-from gpatcher.report.page import BLUE, GREEN, GREY, ORANGE, Explorer, Figure, Heading, Notes, Part, Table, write_page
+from gpatcher.report.leaderboard import LEADERBOARD_COLUMNS, leaderboard_cells, verdict
+from gpatcher.report.page import Explorer, Figure, Heading, Notes, Part, Table, write_page
 from gpatcher.runs.evaluation import BaselineResult, Evaluation, Groups
 from gpatcher.trust.explain import Explanation
+from gpatcher.trust.palette import BLUE, GREY, ORANGE, model_colour
+from gpatcher.trust.words import sentences
 
-_COLOURS = [BLUE, GREY, GREEN]
 # beside accuracy
 _METRICS = {"balanced_accuracy": "balanced accuracy", "macro_f1": "macro-F1", "roc_auc": "ROC-AUC", "pr_auc": "PR-AUC"}
 _FEW_NODES = 100  # validation nodes below which a temperature is a rough estimate
+_SMALL_GROUP = 5  # nodes below which a group is merged with the next
+_Z = 1.96  # of a 95 % interval
 
 
 def write_run_page(evaluation: Evaluation, path: str | Path) -> Path:
@@ -26,14 +31,16 @@ def write_run_page(evaluation: Evaluation, path: str | Path) -> Path:
     `gpatcher.runs.evaluation.read_evaluation` gives the evaluation of an earlier run; equal ones give equal bytes.
     """
     train, val, test = evaluation.split_sizes
+    model = f"with the {evaluation.extractor} extractor, patches of {evaluation.patch_size} nodes"
+    if evaluation.response is None:
+        model = f"of {evaluation.extractor}"
     subtitle = (
-        f"{evaluation.model} with the {evaluation.extractor} extractor, patches of {evaluation.patch_size} nodes, "
-        f"{evaluation.parameters:,} parameters; {train:,} training, {val:,} validation and {test:,} test nodes"
+        f"{evaluation.model} {model}, {evaluation.parameters:,} parameters; {train:,} training, {val:,} validation "
+        f"and {test:,} test nodes"
     )
     parts: list[Part] = [Notes("In short", in_short(evaluation), wide=True)]
     parts.append(Heading("How well it did", f"On the {evaluation.part} nodes, which it was not trained on."))
-    if evaluation.baselines:
-        parts.append(_baselines(evaluation))
+    parts.append(_leaderboard(evaluation))
     parts += [_per_class(evaluation), _confusion(evaluation), _reliability(evaluation)]
     if evaluation.by_heterophily is not None:
         caption = "Nodes grouped by the fraction of their labelled neighbours with another label, from all labels."
@@ -42,17 +49,19 @@ def write_run_page(evaluation: Evaluation, path: str | Path) -> Path:
         caption = "Nodes grouped by their number of neighbours."
         parts.append(_groups("Accuracy by degree", caption, "degree", evaluation.by_degree))
     parts.append(_coverage(evaluation))
-    parts.append(Heading("What it learned"))
-    caption = "Weight of each frequency in the scores that rank the members of a patch."
-    if np.array_equal(evaluation.response.response, evaluation.response.start):
-        caption += f" The {evaluation.extractor} filter is fixed; training does not change it."
-    parts.append(Figure("Frequency response of the filter", caption, evaluation.response.plot()))
+    if evaluation.response is not None:
+        parts.append(Heading("What it learned"))
+        caption = "Weight of each frequency in the scores that rank the members of a patch."
+        if np.array_equal(evaluation.response.response, evaluation.response.start):
+            caption += f" The {evaluation.extractor} filter is fixed; training does not change it."
+        parts.append(Figure("Frequency response of the filter", caption, evaluation.response.plot()))
     if evaluation.history:
         parts.append(_learning_curve(evaluation))
     if evaluation.explanations:
         parts += [Heading("Single nodes"), _explorer(evaluation)]
     if evaluation.diagnosis is not None:
-        parts += [Heading("The graph"), *diagnosis_parts(evaluation.diagnosis)]
+        caption = "'gpatcher diagnose' has these figures and the theory of the paper on a page of their own."
+        parts += [Heading("The graph", caption), *diagnosis_parts(evaluation.diagnosis)]
     return write_page(path, f"{evaluation.name}: how far to trust this model", subtitle, parts)
 
 
@@ -63,8 +72,9 @@ def in_short(evaluation: Evaluation) -> list[str]:
         f"{name} {value:.1%}" for key, name in _METRICS.items() if (value := evaluation.metrics[key]) is not None
     )
     lines = [
+        verdict(evaluation),
         f"Accuracy {evaluation.accuracy:.1%} on {count:,} {evaluation.part} nodes ({others}); "
-        f"validation accuracy {evaluation.val_accuracy:.1%}."
+        f"validation accuracy {evaluation.val_accuracy:.1%}.",
     ]
     if evaluation.part != "test":
         lines.append(
@@ -85,7 +95,7 @@ def in_short(evaluation: Evaluation) -> list[str]:
     nodes = counted(evaluation.calibration.nodes, "validation node")
     text = f"Expected calibration error: {100 * raw:.1f} points"
     if t == 1:
-        lines.append(f"{text}. The probabilities are not scaled (T = 1.00), as scaling did not help on {nodes}.")
+        lines.append(f"{text}. The probabilities are not scaled (T = 1.00), as that gained too little on {nodes}.")
     else:
         lines.append(f"{text} raw, {100 * calibrated:.1f} after temperature scaling (T = {t:.2f}, from {nodes}).")
     if calibrated > raw:
@@ -95,6 +105,13 @@ def in_short(evaluation: Evaluation) -> list[str]:
         )
     elif t != 1 and evaluation.calibration.nodes < _FEW_NODES:
         lines.append(f"With fewer than {_FEW_NODES} validation nodes the temperature is a rough estimate.")
+    for level, fraction, _ in evaluation.coverage:
+        # below the level by more than chance: two standard errors
+        if level - fraction > 2 * np.sqrt(level * (1 - level) / count):
+            lines.append(
+                f"Conformal sets at {level:.0%} hold the label of {fraction:.1%} of the {evaluation.part} nodes only: "
+                "these differ from the validation nodes, do not rely on the level."
+            )
     present = np.flatnonzero(evaluation.per_class.support > 0)
     weakest = present[evaluation.per_class.f1[present].argmin()]
     lines.append(
@@ -110,23 +127,14 @@ def _accuracy(result: BaselineResult, evaluation: Evaluation) -> float:
     return float("nan") if accuracy is None else accuracy
 
 
-def _baselines(evaluation: Evaluation) -> Table:
-    seconds = "from a saved model" if evaluation.seconds is None else f"{evaluation.seconds:.1f}"
-    rows = [(evaluation.model, f"{evaluation.val_accuracy:.1%}", f"{evaluation.accuracy:.1%}", seconds)]
-    for result in evaluation.baselines:
-        accuracy = f"{_accuracy(result, evaluation):.1%}"
-        rows.append((result.name, f"{result.val_accuracy:.1%}", accuracy, f"{result.seconds:.1f}"))
+def _leaderboard(evaluation: Evaluation) -> Table:
+    rows = [leaderboard_cells(row) for row in evaluation.leaderboard]
     caption = (
-        "All models have the same nodes, features, hidden width and training settings; MLP and GCN are not tuned for "
-        "this graph. "
+        "The same nodes for all; intervals are for these nodes alone. Baselines have the paper's settings and are not "
+        "tuned for this graph. The weight of a member is its share in the ensemble."
     )
-    caption += (
-        "The rows of the adjacency matrix are among the features, so MLP sees the edges too."
-        if evaluation.adjacency_features
-        else "MLP does not see the edges, so a gain over MLP comes from the graph."
-    )
-    columns = ("model", "validation accuracy", f"{evaluation.part} accuracy", "training time (s)")
-    return Table("Against MLP and GCN", caption, columns, rows)
+    columns = ("model", "validation", f"{evaluation.part} accuracy", *LEADERBOARD_COLUMNS[3:])
+    return Table("Leaderboard", caption, columns, rows)
 
 
 def _per_class(evaluation: Evaluation) -> Table:
@@ -194,13 +202,51 @@ def _reliability(evaluation: Evaluation) -> Figure:
 
 def _groups(title: str, caption: str, axis: str, groups: Groups) -> Figure:
     plot = go.Figure()
+    groups = merge_small(groups)
     names = [f"{name}<br>{counted(count, 'node')}" for name, count in zip(groups.names, groups.count, strict=True)]
-    for (model, accuracy), colour in zip(groups.accuracy.items(), _COLOURS, strict=False):
-        plot.add_bar(x=names, y=accuracy, name=model, marker_color=colour, hovertemplate="%{y:.1%}")
+    for model, accuracy in groups.accuracy.items():
+        low, high = _wilson(accuracy, groups.count)
+        whiskers = {"array": high - accuracy, "arrayminus": accuracy - low, "thickness": 1, "width": 3, "color": GREY}
+        bars = {"x": names, "y": accuracy, "name": model, "error_y": {"type": "data", **whiskers}}
+        plot.add_bar(**bars, marker_color=model_colour(model), hovertemplate="%{y:.1%}")
     plot.update_layout(barmode="group", hovermode="x unified")
+    caption += " Whiskers: 95 % intervals by Wilson's formula."
     plot.update_xaxes(type="category", title=axis)
     plot.update_yaxes(title="accuracy", tickformat=".0%", range=[0, 1.02])
     return Figure(title, caption, plot)
+
+
+def merge_small(groups: Groups) -> Groups:
+    """Merge each group of fewer than five nodes with the next one, the last with the one before it."""
+    merged: list[list[int]] = []
+    for k in range(len(groups.count)):
+        if merged and groups.count[merged[-1]].sum() < _SMALL_GROUP:
+            merged[-1].append(k)
+        else:
+            merged.append([k])
+    if len(merged) > 1 and groups.count[merged[-1]].sum() < _SMALL_GROUP:
+        merged[-2:] = [merged[-2] + merged[-1]]
+    count = np.array([groups.count[part].sum() for part in merged])
+    accuracy = {
+        model: np.array([np.average(values[part], weights=groups.count[part]) for part in merged])
+        for model, values in groups.accuracy.items()
+    }
+    return Groups([_joined([groups.names[k] for k in part]) for part in merged], count, accuracy)
+
+
+def _joined(names: list[str]) -> str:
+    """Return the range from the first of some neighbouring ranges, such as ``4 to 15``, to the last."""
+    first, last = names[0].split()[0], names[-1]
+    if len(names) == 1 or last.endswith("or more"):
+        return names[0] if len(names) == 1 else f"{first} or more"
+    return f"{first} to {last.split()[-1]}"
+
+
+def _wilson(fraction: FloatArray, count: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return the 95 % interval of fractions of these counts, by Wilson's score."""
+    centre = (fraction + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
+    half = _Z * np.sqrt(fraction * (1 - fraction) / count + _Z**2 / (4 * count**2)) / (1 + _Z**2 / count)
+    return centre - half, centre + half
 
 
 def _coverage(evaluation: Evaluation) -> Table:
@@ -227,19 +273,28 @@ def _learning_curve(evaluation: Evaluation) -> Figure:
 
 def _explorer(evaluation: Evaluation) -> Explorer:
     shown, wrong = evaluation.misclassified_shown, evaluation.misclassified
+    listed = sum(e.label is not None and e.label != e.predicted for e in evaluation.explanations)
+    trained = f" and {counted(listed - shown, 'training node')}" if listed > shown else ""
+    held_out = f"all {wrong:,}" if shown == wrong else f"{shown:,} of {wrong:,}"
     caption = (
-        f"Select a node to see its patch and what each member contributes to the decision. The list has "
-        f"{len(evaluation.explanations):,} of {evaluation.nodes:,} nodes: "
-        f"{f'all {wrong:,}' if shown == wrong else f'{shown:,} of {wrong:,}'} misclassified nodes of test and "
-        "validation, then random ones. Use gpatcher explain for any other node."
+        f"Select a node to see why it got its class. The list has {len(evaluation.explanations):,} of "
+        f"{evaluation.nodes:,} nodes, {listed:,} of them misclassified: {held_out} of test and validation{trained}. "
+        "The others are random. Use gpatcher explain for any other node."
     )
-    return Explorer("Explanations", caption, [_compact(explanation) for explanation in evaluation.explanations])
+    nodes = [_compact(explanation) for explanation in evaluation.explanations]
+    return Explorer("Explanations", caption, nodes, evaluation.classes)
 
 
 def _compact(explanation: Explanation) -> dict[str, Any]:
-    """Return an explanation with the coordinates of its members, and no more digits than the page shows."""
+    """Return what the page shows of an explanation: members by contribution with coordinates, and no more digits."""
     content = explanation.to_dict()
-    for member, (x, y) in zip(content["members"], explanation.layout().round(3).tolist(), strict=True):
+    del content["classes"]
+    xy = explanation.layout().round(3).tolist()
+    ranked = explanation.ranked()
+    place = {index: rank for rank, index in enumerate(ranked)}
+    members = [content["members"][index] | {"x": xy[index][0], "y": xy[index][1]} for index in ranked]
+    for member in members:
         del member["node"]
-        member |= {"x": x, "y": y, "score": round(member["score"], 6), "contribution": round(member["contribution"], 6)}
-    return content
+        member |= {"score": round(member["score"], 6), "contribution": round(member["contribution"], 6)}
+    edges = [[place[a], place[b]] for a, b in explanation.edges]
+    return content | {"words": sentences(explanation), "members": members, "edges": edges}

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import torch
-from torch import Tensor
 
 from gpatcher.arrays import FloatArray, IntArray
-from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
-from gpatcher.model.gpatcher import GPatcher, split_views
+from gpatcher.model.gpatcher import GPatcher
 from gpatcher.model.inputs import FeatureTable
-from gpatcher.trust.field import Field, receptive_field
+from gpatcher.trust.attribution import attribute, attribute_features
+from gpatcher.trust.columns import ColumnGroup
+from gpatcher.trust.palette import GREY, class_colour
 
-TOLERANCE = 1e-3  # largest remainder aimed at, relative to the difference that is explained (at least 1 logit)
-_ORDER = 16  # points of the quadrature in a panel
-_PANELS = (1, 4, 16, 64, 256)  # more while the remainder is too large
-_ELEMENTS = 1 << 22  # numbers in one forward pass
-_WORK = 1 << 26  # numbers on the path of one node; those of a patch stay far below
 _DRAWN = 256  # members in a figure; several rounds reach many more
+_COLUMNS = 12  # columns that are listed; the others are summed
 _BASELINE_NODES = 10_000  # training nodes whose mean is the baseline
+
+
+@dataclass(frozen=True)
+class OwnColumn:
+    """What one column of the node itself contributes."""
+
+    name: str
+    value: str  # in the user's terms
+    contribution: float  # to the difference of the logits
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,8 @@ class Explanation:
     ``margin = start + Σ contribution + remainder``: the logit of the predicted class minus that of the runner-up is
     that of a patch of average nodes, plus what each member contributes by not being average. The sum runs over the
     patches of all sources; the remainder is the error of the integration. The members are in the order of the patch,
-    source after source; an edge joins two members of one source in either direction, as indices into ``members``.
+    source after source; an edge joins two members of one source in either direction, as indices into ``members``. The
+    columns, where they are known, divide what the node itself contributes.
     """
 
     node: int
@@ -67,15 +73,31 @@ class Explanation:
     remainder: float
     members: tuple[Member, ...]
     edges: tuple[tuple[int, int], ...]
+    columns: tuple[OwnColumn, ...]  # largest contribution first; empty where they are not known
+    classes: tuple[str, ...]  # of the graph, in their order
 
     @property
     def num_sources(self) -> int:
         """Number of patch sources."""
         return 1 + max(member.source for member in self.members)
 
+    def ranked(self) -> list[int]:
+        """Return the indices of the members, largest contribution first."""
+        return sorted(range(len(self.members)), key=lambda i: -abs(self.members[i].contribution))
+
+    def own(self) -> float:
+        """Return what the node itself contributes, in the patches of all sources."""
+        return sum(member.contribution for member in self.members if member.node == self.node)
+
     def to_dict(self) -> dict[str, Any]:
         """Return numbers, strings and lists alone, ready for JSON."""
-        return {**asdict(self), "members": [asdict(m) for m in self.members], "edges": [list(e) for e in self.edges]}
+        return {
+            **asdict(self),
+            "members": [asdict(member) for member in self.members],
+            "edges": [list(edge) for edge in self.edges],
+            "columns": [asdict(column) for column in self.columns],
+            "classes": list(self.classes),
+        }
 
     def frame(self) -> pa.Table:
         """Return the members as a pyarrow table; its ``to_pandas()`` gives a data frame."""
@@ -92,6 +114,8 @@ class Explanation:
         for number in range(self.num_sources):
             own = np.flatnonzero(source == number)
             hops = [self.members[i].hops for i in own]
+            if not own.size:
+                continue
             outer = 1 + max(h or 0 for h in hops)  # for members that are not connected
             ring = np.array([outer if h is None else h for h in hops])
             centre += radius + 1 + ring.max() if number else 0
@@ -104,7 +128,7 @@ class Explanation:
         return xy
 
     def plot(self) -> Any:
-        """Return a plotly figure of the patch: colour and size show the contributions, lines the edges within it."""
+        """Return a plotly figure of the patch: size shows the contribution, colour the class that it favours."""
         import plotly.graph_objects as go
 
         members = self.members[:_DRAWN]
@@ -113,9 +137,10 @@ class Explanation:
         ends = np.array([end for line in lines for end in line], dtype=object).reshape(-1, 2)
         contribution = np.array([m.contribution for m in members])
         largest = float(np.abs(contribution).max()) or 1.0
+        favoured = [self.predicted if value >= 0 else self.runner_up for value in contribution]
         figure = go.Figure()
         figure.add_scatter(
-            x=ends[:, 0], y=ends[:, 1], mode="lines", line={"color": "#c3cbd3", "width": 1}, hoverinfo="skip"
+            x=ends[:, 0], y=ends[:, 1], mode="lines", line={"color": GREY, "width": 0.7}, hoverinfo="skip"
         )
         figure.add_scatter(
             x=xy[:, 0],
@@ -131,12 +156,9 @@ class Explanation:
             hoverinfo="text",
             marker={
                 "size": 12 + 22 * np.abs(contribution) / largest,
-                "color": contribution,
-                "cmin": -largest,
-                "cmax": largest,
-                "colorscale": [[0, "#e07b39"], [0.5, "#f2f4f6"], [1, "#2f6fb0"]],
-                "line": {"color": "#1d2733", "width": [1 if m.position else 3 for m in members]},
-                "colorbar": {"title": "contribution", "thickness": 12},
+                "color": [class_colour(self.classes.index(name)) for name in favoured],
+                "opacity": 1,
+                "line": {"color": GREY, "width": [0 if m.hops else 4 for m in members]},
             },
         )
         figure.update_layout(showlegend=False, height=460)
@@ -167,192 +189,86 @@ def label_text(node: Member | Explanation) -> str:
     return f"{node.label} (trained on)" if node.part == "train" else node.label
 
 
-def find_node(graph: Graph, name: str) -> int:
-    """Return the number of the node with this id, as text; the ids of a graph without any are 0 to n - 1."""
-    if graph.node_ids is None:
-        if not name.isdecimal() or int(name) >= graph.n:
-            raise InputError(f"there is no node {name!r}: {graph.name} has the nodes 0 to {graph.n - 1}")
-        return int(name)
-    ids = np.asarray(graph.node_ids).astype(str)
-    matches = np.flatnonzero(ids == name)
-    if not matches.size:
-        close = difflib.get_close_matches(name, ids[:20_000].tolist(), n=3)
-        hint = f"; did you mean {', '.join(close)}?" if close else f", e.g. {ids[0]}"
-        raise InputError(f"{graph.name} has no node with the id {name!r}{hint}")
-    return int(matches[0])
+class Describer:
+    """Turns attributions into explanations, in the user's ids and labels."""
+
+    def __init__(self, graph: Graph, split: Split, classes: Sequence[str]) -> None:
+        self.graph, self.classes = graph, tuple(map(str, classes))
+        self.undirected = graph.undirected()
+        self.parts = np.full(graph.n, "", dtype="<U10")
+        for part, ids in (("train", split.train), ("validation", split.val), ("test", split.test)):
+            self.parts[ids] = part
+
+    def about(self, v: int) -> dict[str, Any]:
+        """Return the fields of a node that explanations and members share."""
+        label = -1 if self.graph.y is None else self.graph.y[v]
+        return {
+            "node": int(v),
+            "id": int(v) if self.graph.node_ids is None else self.graph.node_ids[v : v + 1].tolist()[0],
+            "label": self.classes[label] if label >= 0 else None,
+            "part": str(self.parts[v]),
+        }
+
+    def explanation(
+        self,
+        node: int,
+        pair: Sequence[int],
+        figures: dict[str, float],
+        members: dict[str, npt.NDArray[Any]],
+        columns: tuple[OwnColumn, ...] = (),
+    ) -> Explanation:
+        """Return the explanation of a node.
+
+        ``figures`` are its probability, margin and start; ``members`` arrays node, source, position, score and
+        contribution of the nodes that had influence.
+        """
+        ids = members["node"]
+        rows = zip(*(members[name].tolist() for name in _PLACE), hops(self.undirected, node, ids).tolist(), strict=True)
+        listed = tuple(
+            Member(
+                **self.about(v), **dict(zip(_PLACE[1:], place, strict=True)), hops=distance if distance >= 0 else None
+            )
+            for v, *place, distance in rows
+        )
+        remainder = figures["margin"] - figures["start"] - float(members["contribution"].sum())
+        return Explanation(
+            **self.about(node),
+            predicted=self.classes[pair[0]],
+            runner_up=self.classes[pair[1]],
+            probability=figures["probability"],
+            margin=figures["margin"],
+            start=figures["start"],
+            remainder=remainder,
+            members=listed,
+            edges=_edges_among(self.undirected, ids, members["source"]),
+            columns=columns,
+            classes=self.classes,
+        )
+
+    def own_columns(
+        self, x: FeatureTable, node: int, contribution: FloatArray, groups: Sequence[ColumnGroup]
+    ) -> tuple[OwnColumn, ...]:
+        """Return the columns of a node from the contributions of its features, shape (d,)."""
+        own = self.graph.x
+        values = x.rows(torch.tensor([node]))[0].numpy(force=True) if own is None else _dense_row(own, node)
+        borders = np.cumsum([0, *(group.width for group in groups)])
+        return tuple(
+            OwnColumn(group.name, group.show(values[first:last]), float(contribution[first:last].sum()))
+            for group, first, last in zip(groups, borders[:-1], borders[1:], strict=True)
+        )
 
 
-@dataclass(frozen=True, eq=False)
-class Attribution:
-    """Contributions of the members of b patches, the p positions of several sources side by side."""
-
-    index: IntArray  # members, shape (b, p); -1 where a position is empty
-    score: FloatArray  # shape (b, p)
-    logits: FloatArray  # shape (b, C)
-    best: IntArray  # classes with the largest logits, shape (b,)
-    second: IntArray
-    margin: FloatArray  # difference of these two logits, shape (b,)
-    start: FloatArray  # that of the baseline, shape (b,)
-    contribution: FloatArray  # shape (b, p), 0 at empty positions
-    source: IntArray  # where the member is in the patches of the node, shape (b, p)
-    position: IntArray  # -1 for a node that only further rounds reach
+_PLACE = ("node", "source", "position", "score", "contribution")
 
 
-def attribute(model: GPatcher, x: FeatureTable, nodes: IntArray, baseline: Tensor) -> Attribution:
-    r"""Distribute the difference of the two largest logits over the nodes that reach the prediction.
-
-    Integrated gradients (Sundararajan et al., 2017) over the encoded members h from a baseline h', shape (h,), where
-    every member is the average node:
-
-    .. math:: a_j = (h_j - h') \cdot \int_0^1 \frac{\partial f}{\partial h_j} \big(h' + t (h - h')\big)\, dt
-
-    with f the logit difference; the a_j, over the positions of all sources, sum to f(h) - f(h'). The readout ego counts
-    at position 0 of the first source; where the model reads labels, a member's label counts as its own, from a baseline
-    where it is unknown. With several rounds the sum is over all nodes within R patches, each once. The integral is by
-    Gauss-Legendre quadrature, exact where only the readouts ego and mean reach a linear classifier, else refined until
-    the remainder is within `TOLERANCE`. The baseline is the average node, not zero: a LayerNorm right after the encoder
-    would make f discontinuous at zero.
-    """
-    model.eval()
-    if model.config.rounds > 1:
-        return _attribute_fields(model, x, nodes, baseline)
-    with torch.no_grad():
-        patches = [source(torch.as_tensor(np.array(nodes)).to(x.device)) for source in model.sources]
-        index, score = (torch.cat(tensors, 1) for tensors in zip(*patches, strict=True))
-        members, inverse = torch.unique(index.clamp_min(0), return_inverse=True)
-        rows = model.encode(x.take(members))
-        known = model.known_labels()
-    mask = (index >= 0).to(score.dtype)
-    sizes = [source.size for source in model.sources]
-    size = max(1, _ELEMENTS // (_ORDER * index.shape[1] * rows.shape[1]))
-    parts = []
-    for begin in range(0, len(index), size):
-        part = slice(begin, begin + size)
-        h = torch.where(index[part][..., None] >= 0, rows[inverse[part]], baseline)
-        labels = None if known is None else known[index[part].clamp_min(0)] * mask[part][..., None]
-        inputs = (score[part].detach(), mask[part])
-
-        def logits(h: Tensor, labels: Tensor | None, rows: Tensor, inputs: Any = inputs) -> Tensor:
-            score, mask = (value[rows] for value in inputs)
-            return _logits(model, h, score, mask, labels)
-
-        parts.append((index[part], score[part], *_integrate(logits, h, labels, baseline, h.shape[2])))
-    columns = [np.concatenate([np.asarray(p[i].detach().cpu()) for p in parts]) for i in range(8)]
-    source = np.repeat(np.arange(len(sizes)), sizes)
-    position = np.concatenate([np.arange(size) for size in sizes])
-    return Attribution(*columns, *(np.broadcast_to(value, index.shape) for value in (source, position)))
-
-
-def _attribute_fields(model: GPatcher, x: FeatureTable, nodes: IntArray, baseline: Tensor) -> Attribution:
-    """Attribute to every node within R patches; positions are those in the patch of the node, -1 beyond it."""
-    known = model.known_labels()
-    rows = []
-    for node in np.asarray(nodes).tolist():
-        field = receptive_field(model, node)
-        with torch.no_grad():
-            h = model.encode(x.take(field.nodes))[None]
-        labels = None if known is None else known[field.nodes][None]
-
-        def logits(h: Tensor, labels: Tensor | None, rows: Tensor, field: Field = field) -> Tensor:
-            return field.logits(model, h, labels)
-
-        widest = max(view.index.shape[1] for view in field.views)
-        found = _integrate(logits, h, labels, baseline, max(h.shape[2], widest))
-        place = np.zeros((3, len(field.nodes)))  # source, position, score; of the first source that has the node
-        place[1] = -1
-        for number, view in reversed(list(enumerate(field.views))):
-            own = view.mask[field.row] > 0
-            at = view.index[field.row, own].cpu().numpy()
-            place[0, at], place[1, at] = number, np.flatnonzero(own.cpu().numpy())
-            place[2, at] = view.score[field.row, own].detach().cpu().numpy()
-        place[:2, field.row] = 0
-        *figures, contribution = (part.detach().cpu().numpy() for part in found)
-        # the patches in their order, then the others by the size of their contribution
-        order = np.lexsort((-np.abs(contribution[0]), place[1], place[0], place[1] < 0))
-        rows.append((field.nodes.cpu().numpy()[order], place[:, order], *figures, contribution[0, order]))
-    width = max(len(row[0]) for row in rows)
-
-    def padded(values: Any, fill: float, dtype: Any) -> Any:
-        return np.stack([np.pad(v.astype(dtype), (0, width - len(v)), constant_values=fill) for v in values])
-
-    index = padded([row[0] for row in rows], -1, np.int64)
-    score = padded([row[1][2] for row in rows], 0, np.float32)
-    source, position = (padded([row[1][i] for row in rows], -1, np.int64) for i in (0, 1))
-    logits_, best, second, margin, start = (np.concatenate([row[i] for row in rows]) for i in range(2, 7))
-    contribution = padded([row[7] for row in rows], 0, np.float32)
-    return Attribution(index, score, logits_, best, second, margin, start, contribution, source, position)
-
-
-def _integrate(
-    logits: Callable[[Tensor, Tensor | None, Tensor], Tensor],
-    h: Tensor,
-    labels: Tensor | None,
-    baseline: Tensor,
-    width: int,
-) -> tuple[Tensor, ...]:
-    """Return logits, best and second class, their difference at the baseline, and contributions (b, p).
-
-    ``logits`` maps encoded members (b, p, h), their labels (b, p, C) and the rows that these belong to, to (b, C), and
-    takes about ``width`` numbers per member.
-    """
-    every = torch.arange(len(h), device=h.device)
-    with torch.no_grad():
-        ends = logits(h, labels, every)
-        start = logits(baseline.expand_as(h), None if labels is None else torch.zeros_like(labels), every)
-    if ends.shape[1] < 2:
-        raise InputError("a model of one class has no runner-up to compare with; there is nothing to explain")
-    best, second = ends.topk(2).indices.unbind(1)
-
-    def difference(z: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        return (z.gather(1, a[:, None]) - z.gather(1, b[:, None])).squeeze(1)
-
-    margin, least = (difference(z, best, second) for z in (ends, start))
-    target = margin - least
-    contribution = torch.zeros(h.shape[:2], device=h.device)
-    pending = every
-    for panels in _PANELS:
-        if panels > 1 and panels * _ORDER * h[0].numel() > _WORK:
-            break  # a large field: the remainder that is left is reported
-        points, weights = (torch.as_tensor(v, dtype=h.dtype, device=h.device) for v in _quadrature(panels))
-        # fewer rows at a time where many points are needed, and fewer points: a pass has a bounded size
-        passes = max(1, _ELEMENTS // (h.shape[1] * width))
-        for rows in torch.split(pending, max(1, passes // len(points))):
-            moves = [h[rows] - baseline] + ([] if labels is None else [labels[rows]])
-            contribution[rows] = 0
-            for at, weight in zip(torch.split(points, passes), torch.split(weights, passes), strict=True):
-                steps = len(at)
-                at = at[None, :, None, None]
-                path = [(baseline + at * moves[0][:, None]).flatten(0, 1).requires_grad_()]
-                path += [(at * move[:, None]).flatten(0, 1).requires_grad_() for move in moves[1:]]
-                repeated = rows.repeat_interleave(steps)
-                with torch.enable_grad():
-                    z = logits(path[0], path[1] if len(path) > 1 else None, repeated)
-                    total = (difference(z, best[repeated], second[repeated]).view(-1, steps) * weight).sum()
-                for move, gradient in zip(moves, torch.autograd.grad(total, path), strict=True):
-                    contribution[rows] += (move * gradient.view(-1, steps, *move.shape[1:]).sum(1)).sum(2)
-        remainder = (target - contribution.sum(1)).abs()
-        pending = (remainder > TOLERANCE * target.abs().clamp_min(1.0)).nonzero().squeeze(1)
-        if not len(pending):
-            break
-    return ends, best, second, margin, least, contribution
-
-
-def _quadrature(panels: int) -> tuple[FloatArray, FloatArray]:
-    """Return points and weights of the Gauss-Legendre rule on equal panels of [0, 1].
-
-    Panels, not more points in one: after long training f bends within a short stretch of the path, where 64 panels of
-    16 points err less than 1,024 points in one.
-    """
-    points, weights = np.polynomial.legendre.leggauss(_ORDER)
-    left = np.arange(panels)[:, None]
-    return ((left + (points + 1) / 2) / panels).ravel(), np.tile(weights / (2 * panels), panels)
-
-
-def _logits(model: GPatcher, h: Tensor, score: Tensor, mask: Tensor, labels: Tensor | None) -> Tensor:
-    """Return the logits of patches whose encoded members are given, shape (b, p, h) over all sources."""
-    rows = torch.arange(h.shape[0] * h.shape[1], device=h.device).view(h.shape[:2])
-    views = split_views(rows, score, mask, [source.size for source in model.sources])
-    return model.classify(h.flatten(0, 1), views, None if labels is None else labels.flatten(0, 1))
+def shorten(columns: Sequence[OwnColumn]) -> tuple[OwnColumn, ...]:
+    """Return the columns with the largest contributions, the others summed."""
+    listed = sorted(columns, key=lambda column: -abs(column.contribution))
+    others = listed[_COLUMNS:]
+    if others:
+        total = sum(column.contribution for column in others)
+        listed = [*listed[:_COLUMNS], OwnColumn(f"{len(others):,} others", "", total)]
+    return tuple(listed)
 
 
 def explain_nodes(
@@ -363,59 +279,77 @@ def explain_nodes(
     classes: Sequence[str],
     nodes: IntArray,
     temperature: float = 1.0,
+    groups: Sequence[ColumnGroup] = (),
+    pairs: IntArray | None = None,
 ) -> list[Explanation]:
-    """Explain the predictions of some nodes; the baseline is the mean of the split's training nodes."""
+    """Explain the predictions of some nodes; the baseline is the mean of the split's training nodes.
+
+    With ``groups`` of the features, see `column_groups`, what a node itself contributes is divided among them. With
+    ``pairs``, shape (b, 2), the difference of these classes is explained, and all columns are listed.
+    """
     if not len(nodes):
         return []
     with torch.no_grad():
         train = torch.as_tensor(split.train[:_BASELINE_NODES].copy()).to(x.device)
         baseline = model.eval().encode(x.take(train)).mean(0)
-    attribution = attribute(model, x, nodes, baseline)
-    remainder = attribution.margin - attribution.start - attribution.contribution.sum(1)
-    probability = torch.from_numpy(attribution.logits / np.float32(temperature)).softmax(1).amax(1).numpy()
-    undirected = graph.undirected()
-    parts = np.full(graph.n, "", dtype="<U10")
-    for part, ids in (("train", split.train), ("validation", split.val), ("test", split.test)):
-        parts[ids] = part
-
-    def describe(v: int) -> dict[str, Any]:
-        label = -1 if graph.y is None else graph.y[v]
-        return {
-            "node": int(v),
-            "id": int(v) if graph.node_ids is None else graph.node_ids[v : v + 1].tolist()[0],
-            "label": str(classes[label]) if label >= 0 else None,
-            "part": str(parts[v]),
-        }
-
+    made = attribute(model, x, nodes, baseline, pairs)
+    probability = torch.from_numpy(made.logits / np.float32(temperature)).softmax(1).amax(1).numpy()
+    describer = Describer(graph, split, classes)
     explanations = []
     for row, node in enumerate(np.asarray(nodes).tolist()):
-        columns = np.flatnonzero(attribution.index[row] >= 0)
-        ids = attribution.index[row, columns]
-        members = tuple(
-            Member(
-                **describe(v),
-                source=int(attribution.source[row, column]),
-                position=int(attribution.position[row, column]),
-                score=float(attribution.score[row, column]),
-                hops=int(distance) if distance >= 0 else None,
-                contribution=float(attribution.contribution[row, column]),
-            )
-            for column, v, distance in zip(columns, ids, hops(undirected, node, ids), strict=True)
-        )
-        explanations.append(
-            Explanation(
-                **describe(node),
-                predicted=str(classes[attribution.best[row]]),
-                runner_up=str(classes[attribution.second[row]]),
-                probability=float(probability[row]),
-                margin=float(attribution.margin[row]),
-                start=float(attribution.start[row]),
-                remainder=float(remainder[row]),
-                members=members,
-                edges=_edges_among(undirected, ids, attribution.source[row, columns]),
-            )
-        )
+        at = np.flatnonzero(made.index[row] >= 0)
+        members = {name: getattr(made, name)[row, at] for name in _PLACE[1:]} | {"node": made.index[row, at]}
+        figures = {"margin": float(made.margin[row]), "start": float(made.start[row])}
+        figures["probability"] = float(probability[row])
+        columns: tuple[OwnColumn, ...] = ()
+        if groups:
+            contribution = attribute_features(model, x, node, train, made.gradient[row])
+            columns = describer.own_columns(x, node, contribution, groups)
+            columns = shorten(columns) if pairs is None else columns
+        pair = (int(made.best[row]), int(made.second[row]))
+        explanations.append(describer.explanation(node, pair, figures, members, columns))
     return explanations
+
+
+def combine(
+    describer: Describer,
+    explanations: Sequence[Explanation],
+    weights: Sequence[float],
+    pair: Sequence[int],
+    probability: float,
+) -> Explanation:
+    """Return the explanation of a weighted sum of models from theirs, which are of the same node and classes.
+
+    A node is listed once, with the sum of its contributions; position and score are those in the first model that has
+    it in a patch.
+    """
+    merged: dict[int, list[float]] = {}  # position, score, contribution
+    columns: dict[str, OwnColumn] = {}
+    for one, weight in zip(explanations, weights, strict=True):
+        for member in one.members:
+            entry = merged.setdefault(member.node, [member.position, member.score, 0.0])
+            if entry[0] < 0 <= member.position:
+                entry[:2] = member.position, member.score
+            entry[2] += weight * member.contribution
+        for column in one.columns:
+            before = columns.get(column.name, OwnColumn(column.name, column.value, 0.0))
+            columns[column.name] = replace(before, contribution=before.contribution + weight * column.contribution)
+    node = explanations[0].node
+    order = sorted(merged, key=lambda v: (v != node, merged[v][0] < 0, -abs(merged[v][2])))
+    position, score, contribution = (np.array([merged[v][i] for v in order]) for i in range(3))
+    members = {"node": np.array(order), "source": np.zeros(len(order), np.int64), "position": position.astype(np.int64)}
+    figures = {
+        "margin": float(sum(w * e.margin for e, w in zip(explanations, weights, strict=True))),
+        "start": float(sum(w * e.start for e, w in zip(explanations, weights, strict=True))),
+        "probability": probability,
+    }
+    members |= {"score": score, "contribution": contribution}
+    return describer.explanation(node, pair, figures, members, shorten(tuple(columns.values())))
+
+
+def _dense_row(x: Any, node: int) -> FloatArray:
+    row = x[[node]]
+    return np.asarray(row.toarray() if hasattr(row, "toarray") else row).ravel()
 
 
 def hops(undirected: Graph, source: int, targets: IntArray) -> IntArray:

@@ -60,5 +60,5 @@ def receptive_field(model: GPatcher, node: int) -> Field:
         width = max(1, int((mask > 0).sum(1).max()))  # without positions that are empty everywhere
         width = source.size if "mixer" in model.config.readout else width
         views.append(PatchView(rows[:, :width], scores[:, :width], mask[:, :width]))
-    means = [mean_weights(view, len(nodes), model.config) for view in views]
+    means = [mean_weights(view, len(nodes), model.config.mean_ego, model.config.aggregate == "mean") for view in views]
     return Field(nodes, views, means, int(torch.searchsorted(nodes, torch.tensor(node, device=device))))

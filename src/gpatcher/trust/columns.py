@@ -1,0 +1,63 @@
+"""The columns of a node in the user's own values, from the features that an encoder made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from gpatcher.arrays import FloatArray
+from gpatcher.tables.columns import BooleanColumn, CategoryColumn, Column, DateColumn, DenseColumn, NumberColumn
+from gpatcher.tables.encoder import TableEncoder
+
+_DAY = 86_400
+
+
+@dataclass(frozen=True)
+class ColumnGroup:
+    """Features that belong together."""
+
+    name: str
+    width: int
+    show: Callable[[FloatArray], str]  # their value as text
+
+
+def column_groups(encoder: TableEncoder | None, own: int, features: int) -> list[ColumnGroup]:
+    """Return the groups of a model's features in their order.
+
+    The first ``own`` features are those of the graph, encoded from columns or one by one; the others are made of the
+    edges or of the row as a whole.
+    """
+    if encoder is None:
+        groups = [ColumnGroup(f"feature {j}", 1, lambda values: f"{values[0]:.4g}") for j in range(own)]
+    else:
+        # dense columns come first, then categories, then text
+        order = sorted(encoder.encoders, key=lambda c: 0 if isinstance(c, DenseColumn) else 1 + (c.kind == "text"))
+        groups = [ColumnGroup(c.column, c.width, partial(show_value, c)) for c in order]
+    rest = features - sum(group.width for group in groups)
+    return [*groups, *([ColumnGroup("made of its edges", rest, lambda _: "")] if rest else [])]
+
+
+def show_value(column: Column, features: FloatArray) -> str:
+    """Return the value that a column was encoded from as text; empty for words, which their hashes do not tell."""
+    if isinstance(column, CategoryColumn):
+        names = [*column.values, *["a rare value"] * bool(column.rare), *["missing"] * column.indicator]
+        at = np.flatnonzero(features)
+        return names[at[0]] if at.size else "not seen in training"
+    if not isinstance(column, DenseColumn) or column.kind == "length":
+        return ""
+    value: Any = float(features[0])
+    if column.indicator and features[-1] == 1:
+        return "missing"
+    if isinstance(column, BooleanColumn):
+        return {0.0: "false", 1.0: "true"}.get(value, "missing")
+    if isinstance(column, DateColumn):
+        unit = 60 if column.hours else _DAY  # single precision tells a minute within some years
+        seconds = round((column.low + value * (column.high - column.low)) / unit) * unit
+        return str(np.datetime64(seconds, "s").astype("datetime64[m]" if column.hours else "datetime64[D]"))
+    if isinstance(column, NumberColumn):
+        value = column.mean + value * column.scale
+    return f"{value:.6g}"

@@ -1,0 +1,95 @@
+"""An explanation in words, for the terminal and for pages."""
+
+from __future__ import annotations
+
+from gpatcher.errors import counted
+from gpatcher.trust.explain import Explanation, Member, hops_text, label_text
+
+COLUMNS = ("member", "distance", "label", "score", "contribution")
+OWN_COLUMNS = ("own column", "value", "contribution")
+_NAMED = 2  # columns or nodes named in a sentence
+_SMALL = 0.005  # of the integration error that is not told
+
+
+def sentences(explanation: Explanation) -> list[str]:
+    """Return the answer in one sentence, then the label and the sum in plain words."""
+    return [_answer(explanation), _label(explanation), _sum(explanation)]
+
+
+def _answer(explanation: Explanation) -> str:
+    """Say where most of the evidence for the predicted class comes from."""
+    others = [m for m in explanation.members if m.node != explanation.node]
+    near = [m for m in others if m.hops == 1]
+    far = [m for m in others if m.hops != 1]
+    weight = {
+        "own": explanation.own(),
+        "near": sum(m.contribution for m in near),
+        "far": sum(m.contribution for m in far),
+        "start": explanation.start,
+    }
+    evidence = sum(value for value in weight.values() if value > 0)
+    first = max(weight, key=lambda name: weight[name])
+    columns = [(f"{c.name} = {c.value}" if c.value else c.name, c.contribution) for c in explanation.columns]
+    source = {
+        "own": "its own columns" + _named(columns),
+        "near": f"its {counted(len(near), 'direct neighbour')}" + _named(_contributions(near)),
+        "far": f"{counted(len(far), 'node')} further away" + _named(_contributions(far)),
+    }
+    answer = f"Node {explanation.id} is classed {explanation.predicted} with {explanation.probability:.0%}"
+    if first == "start":
+        return f"{answer}, as an average node would be; what is particular about it weighs less."
+    most = "most of it" if weight[first] > evidence / 2 else "the largest part"
+    return f"{answer}: {most} comes from {source[first]}."
+
+
+def _contributions(members: list[Member]) -> list[tuple[str, float]]:
+    return [(str(m.id), m.contribution) for m in members]
+
+
+def _named(parts: list[tuple[str, float]]) -> str:
+    """Name the parts that speak most for the predicted class."""
+    best = sorted((part for part in parts if part[1] > 0), key=lambda part: -part[1])[:_NAMED]
+    return ", above all " + " and ".join(name for name, _ in best) if best else ""
+
+
+def _label(explanation: Explanation) -> str:
+    if explanation.label is None:
+        return "Its label is unknown."
+    if explanation.label != explanation.predicted:
+        return f"Its label is {label_text(explanation)}: the answer is wrong."
+    return f"Its label is {label_text(explanation)}: the answer is right."
+
+
+def _sum(explanation: Explanation) -> str:
+    total = sum(member.contribution for member in explanation.members)
+    own, rest = explanation.own(), explanation.remainder
+    error = f", and the integration leaves {rest:+.3f}" if abs(rest) > _SMALL else ""
+    return (
+        f"In log-odds of {explanation.predicted} against {explanation.runner_up}, the next best class: an average node "
+        f"starts at {explanation.start:+.3f}, the node itself adds {own:+.3f}, the rest of its patch {total - own:+.3f}"
+        f"{error}; in all {explanation.margin:+.3f}."
+    )
+
+
+def column_rows(explanation: Explanation) -> list[tuple[str, ...]]:
+    """Return the `OWN_COLUMNS` of the node as text, largest contribution first."""
+    return [(c.name, c.value, _contribution(c.contribution, explanation)) for c in explanation.columns]
+
+
+def member_rows(explanation: Explanation) -> list[tuple[str, ...]]:
+    """Return the `COLUMNS` of each member as text, largest contribution first."""
+    return [
+        (
+            f"{m.id} (source {m.source})" if explanation.num_sources > 1 else str(m.id),
+            hops_text(m.hops),
+            label_text(m),
+            f"{m.score:.4f}",
+            _contribution(m.contribution, explanation),
+        )
+        for m in (explanation.members[i] for i in explanation.ranked())
+    ]
+
+
+def _contribution(value: float, explanation: Explanation) -> str:
+    """Return a contribution and the class that it speaks for."""
+    return f"{abs(value):+.3f} for {explanation.predicted if value >= 0 else explanation.runner_up}"
