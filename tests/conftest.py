@@ -2,6 +2,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -57,11 +58,28 @@ def browser():
 @pytest.fixture
 def open_page(browser):
     """Open a page offline; return it with the requests it made and the errors it met."""
-    return lambda path: _opened(browser, path)
+    return partial(_opened, browser)
 
 
-def _opened(browser, path):
-    context = browser.new_context(offline=True, viewport={"width": 1180, "height": 900})
+@pytest.fixture
+def serious_findings():
+    """Return what axe-core finds on a page that keeps somebody from using it; AXE_CORE or npm's folder has the file."""
+    candidates = [os.environ.get("AXE_CORE", ""), "node_modules/axe-core/axe.min.js"]
+    script = next((Path(path) for path in candidates if path and Path(path).is_file()), None)
+    if script is None:
+        pytest.skip("axe-core is not installed: 'npm install axe-core', or AXE_CORE=/path/to/axe.min.js")
+
+    def find(page):
+        page.evaluate(script.read_text())
+        found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
+        serious = [finding for finding in found if finding["impact"] in ("serious", "critical")]
+        return [(finding["id"], finding["nodes"][0]["html"][:200]) for finding in serious]
+
+    return find
+
+
+def _opened(browser, path, width=1180, scheme="light"):
+    context = browser.new_context(offline=True, viewport={"width": width, "height": 900}, color_scheme=scheme)
     page = context.new_page()
     requests, errors = [], []
     page.on("request", lambda r: requests.append(r.url))
@@ -76,10 +94,10 @@ def _opened(browser, path):
 def command_in(monkeypatch, capsys):
     """Call the command in a folder without a new process, which takes seconds to load torch."""
 
-    def call(folder, *arguments, code=0):
+    def call(folder, *arguments, code=0, **variables):
         monkeypatch.chdir(folder)
-        monkeypatch.setenv("GPATCHER_CACHE", str(folder / "cache"))
-        monkeypatch.setenv("COLUMNS", "160")
+        for name, value in {"GPATCHER_CACHE": str(folder / "cache"), "COLUMNS": "160", **variables}.items():
+            monkeypatch.setenv(name, value)
         monkeypatch.setattr(sys, "argv", ["gpatcher", *map(str, arguments)])
         ended = 0
         try:

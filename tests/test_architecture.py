@@ -15,6 +15,7 @@ MAX_LINES = 550
 ROOMS = [
     "errors",
     "arrays",
+    "codec",
     "io",
     "kernels",
     "scale",
@@ -35,6 +36,7 @@ ROOMS = [
 ]
 PUBLIC = [
     "AddPatches",
+    "AutoClassifier",
     "GPatcher",
     "GPatcherClassifier",
     "Graph",
@@ -101,9 +103,8 @@ def test_no_file_is_too_long(module):
 # ------------------------------------------------------------------------------------------ public names
 
 
-def test_public_names_are_a_dozen():
+def test_public_names():
     assert sorted(gpatcher.__all__) == PUBLIC
-    assert len(PUBLIC) == 12
     assert set(PUBLIC) <= set(dir(gpatcher))
     assert sorted(gpatcher._MODULES) == PUBLIC
 

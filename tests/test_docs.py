@@ -4,6 +4,7 @@ import contextlib
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -21,6 +22,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^(?P<above>.*\n)?```(?P<language>\w*).*\n(?P<code>(?:.*\n)*?)```$", re.MULTILINE)
 NOT_RUN = re.compile(r"<!-- not run: .+ -->")
 SHELL = ("bash", "console", "sh")
+TABLES = ROOT / "docs" / "data"  # of the tutorial
 
 
 def blocks(page):
@@ -49,6 +51,7 @@ def call(words, monkeypatch):
 @pytest.mark.parametrize("page", [p for p in PAGES if any(blocks(p))], ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_the_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    shutil.copytree(TABLES, tmp_path, dirs_exist_ok=True)
     monkeypatch.setenv("GPATCHER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("GPATCHER_DATA", str(tmp_path / "data"))
     names = {"__name__": "__main__"}
@@ -61,6 +64,21 @@ def test_the_code_runs(page, tmp_path, monkeypatch):
             for words in commands(code):
                 assert words[0] == "gpatcher", f"{page}: {words[0]!r} is not run here; say why above the block"
                 call(words, monkeypatch)
+
+
+def test_the_reference_of_commands_is_current():
+    made = runpy.run_path(str(ROOT / "tools" / "commands.py"))["reference"]()
+    assert (ROOT / "docs" / "commands.md").read_text() == made, "run 'python tools/commands.py'"
+    for name in ("fit", "predict", "explain", "report"):
+        assert f"## {name}\n" in made
+    assert "| `--conformal LEVEL` |" in made
+
+
+def test_the_tables_of_the_tutorial_are_current(tmp_path):
+    runpy.run_path(str(ROOT / "tools" / "tutorial_tables.py"))["main"](tmp_path)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        path.name: path.read_text() for path in TABLES.iterdir()
+    }
 
 
 def test_every_block_names_its_language():

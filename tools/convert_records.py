@@ -29,6 +29,7 @@ TRAIN |= {name: name for name in ("lr", "weight_decay", "epochs", "patience", "b
 TRAIN |= {"class_weights": "class_weights"}
 EXPERIMENTS = {"honest": "leak_free", "dial": "csbm_sweep"}
 NEW_FIELDS = ("directed", "metrics", "batch_size", "memory", "extractors", "compared", "calibration", "response")
+NEW_FIELDS += ("members",)  # of an ensemble
 
 
 def dotted(name: str, patcher: bool) -> str:

@@ -29,17 +29,18 @@ from gpatcher.model.gpatcher import ModelConfig
 from gpatcher.model.inputs import node_features
 from gpatcher.patches import PPR, AdaptiveFilter, Patches
 from gpatcher.report.diagnosis import write_diagnosis
-from gpatcher.report.page import BLUE, GREY, ORANGE, PURPLE, Figure, Notes, Table, write_page
+from gpatcher.report.page import Figure, Notes, Table, write_page
 from gpatcher.spectral.diagnosis import diagnose
 from gpatcher.spectral.heterophily import heterophily as measure_heterophily
 from gpatcher.training.loop import TrainConfig, fit
+from gpatcher.trust.palette import BLUE, GREY, ORANGE, class_colour, model_colour
 
 PHIS = (-0.9, -0.5, 0.0, 0.5, 0.9)
 SEEDS = (0, 1)
 NODES, FEATURES, DEGREE = 600, 60, 8.0
 TRAIN = TrainConfig(lr=0.01, weight_decay=5e-4, epochs=150, patience=25)
 MODEL = ModelConfig(hidden=32, mixer_gate=0.1)
-MODELS = {"GPatcher": ORANGE, "Fast-GPatcher": BLUE, "GCN": PURPLE, "MLP": GREY}
+MODELS = ("GPatcher", "Fast-GPatcher", "GCN", "MLP")
 
 
 def make_graph(phi: float, seed: int) -> Graph:
@@ -86,10 +87,10 @@ def train(phi: float, seed: int) -> tuple[float, dict[str, float], FilterRespons
 def accuracy_figure(heterophily: list[float], accuracy: dict[str, np.ndarray]) -> Figure:
     """Plot accuracy over heterophily; the accuracies have shape (values of φ, seeds)."""
     plot = go.Figure()
-    for name, colour in MODELS.items():
+    for name in MODELS:
         bars = {"type": "data", "array": 100 * accuracy[name].std(axis=1), "thickness": 1}
         mean = 100 * accuracy[name].mean(axis=1)
-        plot.add_scatter(x=heterophily, y=mean, name=name, line_color=colour, error_y=bars)
+        plot.add_scatter(x=heterophily, y=mean, name=name, line_color=model_colour(name), error_y=bars)
     plot.update_layout(height=420)
     plot.update_xaxes(title="node heterophily (fraction of neighbours of another class)")
     plot.update_yaxes(title="test accuracy, %")
@@ -118,7 +119,7 @@ def patch_figure(graph: Graph, patches: Patches) -> Figure:
     plot = go.Figure()
     for edge in induced.edges:
         x, y = zip(*(position[v] for v in edge), strict=True)
-        plot.add_scatter(x=x, y=y, mode="lines", line={"color": "#c8d0d8"})
+        plot.add_scatter(x=x, y=y, mode="lines", line={"color": GREY})
     plot.add_scatter(
         x=[position[v][0] for v in members],
         y=[position[v][1] for v in members],
@@ -127,8 +128,8 @@ def patch_figure(graph: Graph, patches: Patches) -> Figure:
         textfont={"color": "white", "size": 11},
         marker={
             "size": [30] + [22] * (len(members) - 1),
-            "color": [(BLUE, ORANGE)[graph.y[v]] for v in members],
-            "line": {"width": [3] + [0] * (len(members) - 1), "color": "#1d2733"},
+            "color": [class_colour(graph.y[v]) for v in members],
+            "line": {"width": [3] + [0] * (len(members) - 1), "color": GREY},
         },
         hovertext=[f"node {v}, score {s:.3f}" for v, s in zip(members, patches.score[ego], strict=False)],
         hoverinfo="text",
@@ -186,10 +187,6 @@ def main() -> None:
         "From homophily to heterophily",
         f"Block models of {NODES} nodes, mean degree {DEGREE:g}; {len(SEEDS)} graphs for each value of φ.",
         [
-            accuracy_figure(list(heterophily.mean(axis=1)), accuracy),
-            filter_figure(extremes),
-            patch_figure(graph, patches[0, 0]),
-            Table("Test accuracy, %", "Mean ± standard deviation.", ("φ", "heterophily", *MODELS), rows),
             Notes(
                 "How to read this",
                 [
@@ -199,7 +196,12 @@ def main() -> None:
                     "negative sign, where they disagree. Fast-GPatcher ranks by personalised PageRank; its readout "
                     "learns to separate neighbours of the same class from others.",
                 ],
+                wide=True,
             ),
+            accuracy_figure(list(heterophily.mean(axis=1)), accuracy),
+            filter_figure(extremes),
+            patch_figure(graph, patches[0, 0]),
+            Table("Test accuracy, %", "Mean ± standard deviation.", ("φ", "heterophily", *MODELS), rows),
         ],
     )
     write_diagnosis(diagnose(graph), out / "diagnosis.html")

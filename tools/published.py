@@ -112,7 +112,7 @@ class Check:
         """Description of the splits."""
         if self.random:
             return "ten random splits, 10 nodes per class to train"
-        return f"{NAMED[self.dataset].protocol}{', ten seeds' if NAMED[self.dataset].reader == 'Planetoid' else ''}"
+        return f"{NAMED[self.dataset].protocol}{', ten seeds' if NAMED[self.dataset].reader == 'planetoid' else ''}"
 
 
 def _webkb(model: str, figures: tuple[float, float, float], source: str, **settings: object) -> Iterator[Check]:

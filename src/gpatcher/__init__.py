@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from gpatcher.datasets.load import load_graph
     from gpatcher.errors import InputError
     from gpatcher.estimator.classifier import GPatcherClassifier
+    from gpatcher.estimator.ensemble import AutoClassifier
     from gpatcher.estimator.tables import TableClassifier
     from gpatcher.graph.graph import Graph
     from gpatcher.graph.split import Split
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "AddPatches": "gpatcher.patches.pyg",
+    "AutoClassifier": "gpatcher.estimator.ensemble",
     "GPatcher": "gpatcher.model.gpatcher",
     "GPatcherClassifier": "gpatcher.estimator.classifier",
     "Graph": "gpatcher.graph.graph",
@@ -37,6 +39,7 @@ _MODULES = {
 
 __all__ = [
     "AddPatches",
+    "AutoClassifier",
     "GPatcher",
     "GPatcherClassifier",
     "Graph",

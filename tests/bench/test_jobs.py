@@ -16,7 +16,7 @@ from gpatcher.bench.jobs import Ledger, pending, run_jobs
 from gpatcher.bench.plan import experiment_names, plan_jobs
 from gpatcher.bench.tasks import MEASURES, load_split, perform
 from gpatcher.datasets.synthetic import csbm
-from gpatcher.errors import InputError
+from gpatcher.errors import InputError, InputWarning
 from gpatcher.io import claimed
 from gpatcher.runs.records import append_record, read_records
 from gpatcher.runs.run import Job, mean_response
@@ -94,8 +94,8 @@ def test_the_ledger_reads_what_was_appended(tmp_path):
 def test_damage_is_reported_before_anything_runs(tmp_path):
     lines = ['{"version": 2, "job": "a"}', "nonsense", '{"version": 2, "job": "b"}']
     (tmp_path / "records.jsonl").write_text("\n".join(lines) + "\n")
-    with pytest.raises(InputError, match=r"records\.jsonl, line 2 is not a record"):
-        pending([job()], tmp_path)
+    with pytest.warns(InputWarning, match=r"records\.jsonl: 1 line is damaged and left out: 2"):
+        assert len(pending([job()], tmp_path)) == 1
 
 
 def test_records_of_another_version_are_refused_before_anything_runs(tmp_path):

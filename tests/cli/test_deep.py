@@ -21,17 +21,19 @@ def run_here(tmp_path, command_in):
     [
         ((), [("hop", "both", 10)]),
         (
-            ("--set", "patches=hop:direction=out,size=8 + hop:direction=in", "--set", "model.readout=ego,mean,labels"),
+            (
+                *("--set", "patches=hop:direction=out,size=8 + hop:direction=in"),
+                *("--set", "model.readout=ego,mean,labels", "--set", "features.structure=degree,clustering"),
+            ),
             [("hop", "out", 8), ("hop", "in", 10)],
         ),
-        (("--set", "patches=ppr:size=4", "--set", "features.structure=degree,clustering"), [("ppr", "both", 4)]),
     ],
-    ids=["default", "two directions and labels", "structure"],
+    ids=["default", "two directions, labels and structure"],
 )
 def test_from_fit_to_export(run_here, tmp_path, changes, sources):
     assert "Test accuracy" in run_here("fit", SOURCE, "--model", "deep", *SHAPE, *changes, "--out", "run").stdout
     saved = json.loads((tmp_path / "run" / "model.json").read_text())
-    assert [(e["name"], e["direction"], e["size"]) for e in saved["extractors"]] == sources
+    assert [(e["name"], e["direction"], e["size"]) for e in saved["details"]["extractors"]] == sources
     settings = saved["parameters"]["settings"]
     assert (settings["model"]["rounds"], settings["model"]["aggregate"]) == (2, "sum")
     page = (tmp_path / "run" / "report.html").read_bytes()
@@ -58,7 +60,7 @@ def test_from_a_table_of_directed_walks(run_here, tmp_path):
     options = ("--model", "deep", "--extractor", "ppr", "--patches", "patches")
     run_here("fit", SOURCE, *options, *SHAPE, "--out", "run")
     saved = json.loads((tmp_path / "run" / "model.json").read_text())
-    assert [(e["name"], e["direction"], e["size"]) for e in saved["extractors"]] == [("ppr", "in", 4)]
+    assert [(e["name"], e["direction"], e["size"]) for e in saved["details"]["extractors"]] == [("ppr", "in", 4)]
     (tmp_path / "patches").rename(tmp_path / "moved")
     assert "--direction in" in run_here("predict", "run", code=2).stderr
     assert "120 rows" in run_here("predict", "run", "--patches", "moved", "--out", "p.parquet").stdout

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from functools import partial
 
 import numpy as np
@@ -11,6 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from gpatcher.datasets.load import load_graph
+from gpatcher.io import write_json
 
 SOURCE = "csbm:phi=-0.5,n=200,features=8"
 
@@ -63,13 +66,31 @@ def test_a_node_is_explained(run_here, trained, folder):
     total = sum(m["contribution"] for m in found["members"])
     assert found["start"] + total + found["remainder"] == pytest.approx(found["margin"], abs=1e-5)
     shown = run_here("explain", "run", "n7", "--out", "n7.html").stdout
-    assert f"Predicted {found['predicted']} with probability {found['probability']:.1%}" in shown
+    assert shown.startswith(f"Node n7 is classed {found['predicted']} with {found['probability']:.0%}")
+    own = sum(m["contribution"] for m in found["members"] if m["id"] == "n7")
+    assert sum(c["contribution"] for c in found["columns"]) == pytest.approx(own, abs=1e-4)
+    values = {c["name"]: c["value"] for c in found["columns"]}
+    table = pa.csv.read_csv(folder / "nodes.csv").to_pylist()[7]
+    assert {name: float(value) for name, value in values.items()} == pytest.approx(
+        {name: table[name] for name in values}, rel=1e-4, abs=1e-5
+    )
+    for column in found["columns"]:
+        assert f"│ {column['name']} " in shown
     for member in found["members"]:
         [row] = [line for line in shown.splitlines() if f"│ {member['id']} " in line]
-        assert f"{member['contribution']:+.3f}" in row
+        assert f"+{abs(member['contribution']):.3f} for " in row
         assert ("(trained on)" in row) == (member["part"] == "train")
         assert ("unknown" in row) == (member["label"] is None)
     assert "Why n7 was called" in (folder / "n7.html").read_text()
+
+
+def test_an_unknown_node_is_refused_before_torch_is_loaded(trained):
+    code = "import sys; from gpatcher.cli import main; sys.argv = ['gpatcher', 'explain', 'run', 'n777']\n"
+    code += "try:\n    main()\nfinally:\n    assert not {'torch', 'torch_geometric', 'sklearn'} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=trained.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert "did you mean n77" in done.stderr
 
 
 def test_an_unknown_node(run_here, trained):
@@ -84,8 +105,8 @@ def test_sets_beside_the_predictions(run_here, trained, folder, kind):
     shown = run_here("predict", "run", "--conformal", 0.9, "--out", f"p.{kind}").stdout
     read = pa.csv.read_csv if kind == "csv" else pa.parquet.read_table
     table = read(folder / f"p.{kind}")
-    assert table.column_names[-3:] == ["confidence", "in_training", "set"]
-    sets = [json.loads(text) for text in table["set"].to_pylist()]
+    assert table.column_names[-4:] == ["confidence", "label", "part", "set"]
+    sets = [value.split("|") if kind == "csv" else value for value in table["set"].to_pylist()]
     assert all(p in s and set(s) <= {"cat", "dog"} for p, s in zip(table["predicted"].to_pylist(), sets, strict=True))
     # the coverage it prints is that of the column
     from gpatcher.estimator.classifier import GPatcherClassifier
@@ -113,7 +134,7 @@ def test_probabilities_on_disk_are_the_calibrated_ones(run_here, trained, folder
     shutil.copytree(trained, folder / "hot")
     about = json.loads((trained / "model.json").read_text())
     about["calibration"]["temperature"] = 2.0
-    (folder / "hot" / "model.json").write_text(json.dumps(about))
+    write_json(folder / "hot" / "model.json", {key: about[key] for key in about if key != "checksum"})
     run_here("predict", "hot", "--out", "p.parquet")
     table = pa.parquet.read_table(folder / "p.parquet")
     model = GPatcherClassifier.load(folder / "hot", graph)

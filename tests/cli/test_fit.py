@@ -55,9 +55,8 @@ def records(folder):
 @pytest.mark.parametrize(
     ("model", "extractor", "kind"), [("gpatcher", "heterophily-aware", "csv"), ("fast", "ppr", "parquet")]
 )
-def test_fit_and_predict(request, tmp_path, model, extractor, kind):
-    run = request.getfixturevalue("run" if model == "gpatcher" else "run_here")
-    done = run(
+def test_fit_and_predict(run_here, tmp_path, model, extractor, kind):
+    done = run_here(
         "fit",
         SOURCE,
         "--model",
@@ -85,17 +84,17 @@ def test_fit_and_predict(request, tmp_path, model, extractor, kind):
     # the page is rebuilt from the folder, without training, byte for byte
     page = (folder / "report.html").read_bytes()
     (folder / "report.html").unlink()
-    run("report", "run")
+    run_here("report", "run")
     assert (folder / "report.html").read_bytes() == page
 
     name = f"p.{kind}"
-    assert "200 rows" in run("predict", "run", "--out", name).stdout
+    assert "200 rows" in run_here("predict", "run", "--out", name).stdout
     read = pa.csv.read_csv if kind == "csv" else pa.parquet.read_table
     table = read(tmp_path / name)
     probabilities = ["probability_0", "probability_1"]
-    assert table.column_names == ["id", "predicted", *probabilities, "confidence", "in_training"]
+    assert table.column_names == ["id", "predicted", *probabilities, "confidence", "label", "part"]
     assert table["id"].to_pylist() == list(range(200))
-    assert sum(table["in_training"].to_pylist()) == 120
+    assert table["part"].to_pylist().count("train") == 120
     both = np.stack([table[name].to_numpy() for name in probabilities])
     np.testing.assert_allclose(both.sum(0), 1, atol=1e-5)
     np.testing.assert_allclose(table["confidence"].to_numpy(), both.max(0), atol=1e-6)
@@ -108,7 +107,7 @@ def test_fit_and_predict(request, tmp_path, model, extractor, kind):
     assert right[graph.splits[0].test].mean() == pytest.approx(best["test_accuracy"])
 
 
-def test_fit_and_predict_tables(run, tmp_path):
+def test_fit_and_predict_tables(run_here, tmp_path):
     rng = np.random.default_rng(0)
     names = [f"n{v}" for v in range(60)]
     kinds = ["cat" if v % 2 else "dog" for v in range(60)]
@@ -120,11 +119,11 @@ def test_fit_and_predict_tables(run, tmp_path):
     edges = {"source": [names[a] for a in ends[:, 0]], "target": [names[b] for b in ends[:, 1]]}
     pa.csv.write_csv(pa.table(edges), tmp_path / "edges.csv")
     tables = ("--nodes", "nodes.csv", "--edges", "edges.csv", "--label", "kind")
-    run("fit", *tables, "--model", "fast", "--set", "train.epochs=5", "--out", "run")
+    run_here("fit", *tables, "--model", "fast", "--set", "train.epochs=5", "--out", "run")
     assert records(tmp_path / "run")[0]["extractors"] == ["ppr"]
     # from another folder: the model keeps its graph
     (tmp_path / "elsewhere").mkdir()
-    run("predict", tmp_path / "run", "--out", tmp_path / "elsewhere" / "p.parquet")
+    run_here("predict", tmp_path / "run", "--out", tmp_path / "elsewhere" / "p.parquet")
     table = pa.parquet.read_table(tmp_path / "elsewhere" / "p.parquet")
     assert table["id"].to_pylist() == names
     assert set(table["predicted"].to_pylist()) <= {"cat", "dog"}
@@ -158,7 +157,7 @@ def test_unseen_nodes_are_predicted_as_in_the_extended_graph(run_here, tmp_path,
     assert "3 rows in p.csv" in done.stdout
     table = pa.csv.read_csv(tmp_path / "p.csv")
     assert table["id"].to_pylist() == ["x1", "x2", "x3"]
-    assert table["in_training"].to_pylist() == [False] * 3
+    assert table["part"].to_pylist() == ["none"] * 3
 
     from gpatcher import GPatcherClassifier, UnseenNodes
     from gpatcher.tables.load import load_tables
@@ -255,12 +254,13 @@ def test_polynomial_needs_no_eigenvectors_where_they_do_not_fit(run_here, tmp_pa
     run_here("fit", SOURCE, *options, "--out", "run")
     [record] = records(tmp_path / "run")
     assert record["extractors"] == ["polynomial"]
-    [extractor] = json.loads((tmp_path / "run" / "model.json").read_text())["extractors"]
+    [extractor] = json.loads((tmp_path / "run" / "model.json").read_text())["details"]["extractors"]
     assert extractor["exact"] is False
 
 
 def test_the_papers_preset_runs(run_here, tmp_path):
-    run_here("fit", SOURCE, "--preset", "paper", "--set", "train.epochs=3", "--out", "run")
+    small = ("csbm:phi=-0.5,n=60,features=8", "--set", "model.hidden=8")  # explanations take most of the time
+    run_here("fit", *small, "--preset", "paper", "--set", "train.epochs=3", "--out", "run")
     settings = records(tmp_path / "run")[0]["settings"]
     assert settings["model"]["readout"] == ["mixer"]
     assert (settings["patches"]["size"], settings["model"]["skip"], settings["model"]["head_layers"]) == (32, False, 2)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from plotly.offline import get_plotlyjs
 
+from gpatcher.codec import to_json
 from gpatcher.datasets.synthetic import csbm
 from gpatcher.errors import InputError
 from gpatcher.estimator.classifier import GPatcherClassifier
@@ -16,7 +17,6 @@ from gpatcher.model.gpatcher import ModelConfig
 from gpatcher.patches import PPR
 from gpatcher.report.run import write_run_page
 from gpatcher.runs import evaluation as module
-from gpatcher.runs.codec import to_json
 from gpatcher.runs.evaluation import evaluate, evaluated_nodes, read_evaluation, write_evaluation
 from gpatcher.runs.fit import train_baselines
 from gpatcher.spectral.heterophily import heterophily
@@ -194,10 +194,11 @@ def damage(content, change):
     [
         (lambda c: c.update(format="gpatcher-model"), "does not describe a run evaluation"),
         (lambda c: c.update(version=99), "version 99"),
-        (lambda c: c.pop("evaluation"), "must have the fields name"),
-        (lambda c: c["evaluation"].pop("history"), "must have the fields name"),
-        (lambda c: c["evaluation"]["calibration"].update(surplus=1), "calibration must have the fields temperature"),
+        (lambda c: c.pop("evaluation"), "lacks the field 'evaluation'"),
+        (lambda c: c["evaluation"].pop("history"), "evaluation lacks the field 'history'"),
+        (lambda c: c["evaluation"]["calibration"].update(surplus=1), "calibration has the unknown field 'surplus'"),
         (lambda c: c["evaluation"].update(nodes="many"), "nodes must be int, got 'many'"),
+        (lambda c: c["evaluation"].update(nodes=7), "its own checksum"),
         (lambda c: c["evaluation"]["split_sizes"].pop(), "split_sizes must have 3 entries, got 2"),
         (
             lambda c: c["evaluation"]["history"][2].update(val_loss=None),

@@ -18,11 +18,12 @@ from gpatcher.errors import InputError
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.graph.split import plan_runs, stratified_split
 from gpatcher.graph.unseen import UnseenNodes
+from gpatcher.io import locked
 from gpatcher.report.run import write_run_page
 from gpatcher.runs.evaluation import read_evaluation
 from gpatcher.runs.fit import FitOptions, FitProgress, _remove_checkpoints, fit_splits, train_baselines
 from gpatcher.runs.predict import prediction_columns
-from gpatcher.runs.records import append_record, read_records
+from gpatcher.runs.records import read_records
 from gpatcher.runs.run import Job, run_job
 from gpatcher.runs.settings import complete
 
@@ -130,7 +131,12 @@ def test_what_is_recorded(several, tmp_path):
         assert (record["epochs"], record["best_epoch"]) == (alone.result_.epochs, alone.result_.best_epoch)
     assert seen.epochs[0] == (1, 2, 1, 12)
     assert seen.epochs[-1] == (2, 2, done[1]["epochs"], 12)
-    assert seen.stages == ["training MLP for comparison", "training GCN for comparison", "evaluating"]
+    assert seen.stages == [
+        "training baselines for comparison",
+        "training baselines for comparison: 1 of 2 done",
+        "training baselines for comparison: 2 of 2 done",
+        "evaluating",
+    ]
 
 
 def test_the_record_is_that_of_the_job_alone(several, tmp_path):
@@ -169,10 +175,12 @@ def test_the_model_that_validated_best_is_kept(several, tmp_path):
     assert kept.split_.hash == best["split_hash"]
     assert kept.score() == best["test_accuracy"]
     assert sorted(p.name for p in tmp_path.iterdir()) == [
+        ".lock",
         "evaluation.json",
         "model.json",
         "model.safetensors",
         "records.jsonl",
+        "run.json",
     ]
     evaluation = read_evaluation(tmp_path)
     assert (evaluation.best_epoch, evaluation.accuracy) == (best["best_epoch"], best["test_accuracy"])
@@ -204,7 +212,7 @@ def test_unknown_settings_leave_nothing_behind(graph, tmp_path):
     for settings in ({"nonsense": {}}, {"train": {"nonsense": 1}}, {"patches": {"name": "nonsense"}}):
         with pytest.raises(InputError, match="nonsense"):
             run_splits(graph, "fast", settings, tmp_path / "run")
-    with pytest.raises(InputError, match="one of gpatcher, fast, deep, got 'gcn'"):
+    with pytest.raises(InputError, match="one of gpatcher, fast, deep, auto, got 'gcn'"):
         run_splits(graph, "gcn", {}, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -218,10 +226,12 @@ def test_what_belongs_into_the_folder_is_written_before_the_first_model(several,
         QUICK,
         tmp_path,
         splits="all",
-        before_saving=lambda: states.append((tmp_path / "model.json").exists()),
+        before_saving=lambda folder: states.append((tmp_path / "model.json").exists()),
     )
     assert states == [False]
-    run_splits(several, "fast", QUICK, tmp_path, splits="all", resume=True, before_saving=lambda: states.append(True))
+    run_splits(
+        several, "fast", QUICK, tmp_path, splits="all", resume=True, before_saving=lambda folder: states.append(True)
+    )
     assert states == [False]  # all runs were finished: no model is saved
 
 
@@ -248,59 +258,66 @@ def test_finished_runs_are_skipped(several, tmp_path):
     assert figures(again[2]) == figures(fresh[0])
 
 
-def test_without_resume_all_is_run_again(several, tmp_path):
-    run_splits(several, "fast", QUICK, tmp_path)
+def test_a_folder_is_one_run(several, tmp_path):
+    """A second run into the same folder is refused, or replaces the first as a whole."""
+    run_splits(several, "fast", QUICK, tmp_path / "run", splits="0,1")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    with pytest.raises(InputError, match=r"run holds a run already.*--out.*--resume.*--overwrite"):
+        run_splits(several, "fast", QUICK, tmp_path / "run")
+    with pytest.raises(InputError, match="pass one of them"):
+        run_splits(several, "fast", QUICK, tmp_path / "run", resume=True, overwrite=True)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
     seen = Seen()
-    run_splits(several, "fast", QUICK, tmp_path, progress=seen)
+    run_splits(several, "fast", QUICK, tmp_path / "run", overwrite=True, progress=seen)
     assert {run for run, *_ in seen.epochs} == {1}
+    assert len(read_records(tmp_path / "run" / "records.jsonl")) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-@pytest.mark.parametrize("change", [{"settings": {"train": {"epochs": 12, "lr": 0.1}}}, {"memory": 2 << 30}])
-def test_other_settings_or_another_memory_are_not_skipped(several, tmp_path, change):
+def test_an_interrupted_overwrite_leaves_the_first_run(several, tmp_path):
+    run_splits(several, "fast", QUICK, tmp_path / "run")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    with pytest.raises(Interrupt):
+        run_splits(several, "fast", LONGER, tmp_path / "run", overwrite=True, progress=Seen(25))
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [({"settings": {"train": {"epochs": 12, "lr": 0.1}}}, "settings"), ({"memory": 2 << 30}, "memory")],
+)
+def test_another_run_is_not_continued(several, tmp_path, change, named):
     """The memory decides on the size of a batch."""
     run_splits(several, "fast", QUICK, tmp_path)
-    memory, settings = change.get("memory"), {**QUICK, **change.get("settings", {})}
-    for expected in (True, False):
-        seen = Seen()
-        run_splits(several, "fast", settings, tmp_path, resume=True, memory=memory, progress=seen)
-        assert bool(seen.epochs) == expected
+    settings = {**QUICK, **change.get("settings", {})}
+    with pytest.raises(InputError, match=f"its {named} was"):
+        run_splits(several, "fast", settings, tmp_path, resume=True, memory=change.get("memory"))
 
 
-def test_records_of_a_bench_are_no_runs_of_fit(several, tmp_path):
-    """They leave no model behind."""
-    bench = run_job(Job("table1", "csbm", "fast", complete(QUICK, "fast"), 0, 0), several)
-    append_record(tmp_path / "records.jsonl", bench.record)
-    append_record(tmp_path / "records.jsonl", Job("table1", "csbm", "fast", {}, 0, 0).header() | {"error": "x"})
-    run_splits(several, "fast", QUICK, tmp_path, resume=True)
-    assert (tmp_path / "model.json").exists()
-    assert [record["experiment"] for record in read_records(tmp_path / "records.jsonl")] == ["table1", "table1", "fit"]
+def test_a_folder_with_something_else_is_refused(several, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    for resume in (False, True):
+        with pytest.raises(InputError, match=r"not empty and holds no run.*--overwrite"):
+            run_splits(several, "fast", QUICK, tmp_path, resume=resume)
 
 
-@pytest.mark.parametrize("name", ["other", "csbm"])
-def test_another_graph_is_not_skipped(several, tmp_path, name):
-    """The records of one graph say nothing about another, even if generators or files give both one name."""
+def test_two_processes_do_not_write_one_run(several, tmp_path):
+    with locked(tmp_path), pytest.raises(InputError, match="another process writes into"):
+        run_splits(several, "fast", QUICK, tmp_path)
+
+
+@pytest.mark.parametrize("changed", ["graph", "splits", "labels", "features"])
+def test_the_run_of_other_data_is_not_continued(several, tmp_path, changed):
     run_splits(several, "fast", QUICK, tmp_path)
-    other = replace(csbm(phi=0.5, n=80, features=6, seed=1), name=name)
-    seen = Seen()
-    done = run_splits(other, "fast", QUICK, tmp_path, resume=True, progress=seen)
-    assert seen.epochs
-    assert done[0]["dataset"] == name
-    assert done[0]["split_hash"] == other.splits[0].hash
-
-
-@pytest.mark.parametrize("changed", ["splits", "labels", "features"])
-def test_the_same_edges_with_other_data_are_not_skipped(several, tmp_path, changed):
-    """A table whose labels were put right, or a set with new splits, is to be run again."""
-    run_splits(several, "fast", QUICK, tmp_path)
-    if changed == "splits":
-        other = several.with_splits([stratified_split(several.y, 0.5, 0.25, seed=s) for s in (7, 8, 9)])
-    elif changed == "labels":
-        other = replace(several, y=1 - several.y)
-    else:
-        other = replace(several, x=several.x[:, ::-1].copy())
-    seen = Seen()
-    run_splits(other, "fast", QUICK, tmp_path, resume=True, progress=seen)
-    assert seen.epochs
+    other = {
+        "graph": lambda: csbm(phi=0.5, n=80, features=6, seed=1),
+        "splits": lambda: several.with_splits([stratified_split(several.y, 0.5, 0.25, seed=s) for s in (7, 8, 9)]),
+        "labels": lambda: replace(several, y=1 - several.y),
+        "features": lambda: replace(several, x=several.x[:, ::-1].copy()),
+    }[changed]()
+    with pytest.raises(InputError, match="its graph was"):
+        run_splits(other, "fast", QUICK, tmp_path, resume=True)
 
 
 def interrupted(graph, folder, at=25, settings=LONGER):
@@ -322,23 +339,6 @@ def test_an_interrupted_run_continues_where_it_was(graph, tmp_path, extractor):
     one, two = (GPatcherClassifier.load(tmp_path / name, graph) for name in ("whole", "cut"))
     np.testing.assert_array_equal(one.predict_proba(), two.predict_proba())
     assert not list((tmp_path / "cut").glob("*checkpoint*"))
-
-
-def test_without_resume_a_checkpoint_is_not_used(graph, tmp_path):
-    interrupted(graph, tmp_path)
-    seen = Seen()
-    run_splits(graph, "fast", LONGER, tmp_path, progress=seen)
-    assert seen.epochs[0] == (1, 1, 1, 40)
-
-
-def test_the_checkpoint_of_another_graph_is_not_used(graph, tmp_path):
-    interrupted(graph, tmp_path)
-    other = csbm(phi=0.5, n=80, features=6, seed=1)
-    seen = Seen()
-    done = run_splits(other, "fast", LONGER, tmp_path, resume=True, progress=seen)
-    fresh = run_splits(other, "fast", LONGER, tmp_path / "fresh")
-    assert seen.epochs[0] == (1, 1, 1, 40)
-    assert figures(done[0]) == figures(fresh[0])
 
 
 def test_a_kill_between_record_and_model_leaves_no_folder_without_a_model(graph, tmp_path, monkeypatch):
@@ -382,7 +382,7 @@ def test_the_baselines_may_be_left_out(graph, tmp_path):
     run_splits(graph, "fast", QUICK, tmp_path, compare=False)
     evaluation = read_evaluation(tmp_path)
     assert evaluation.baselines == ()
-    assert "MLP and GCN were not trained (--no-compare)." in evaluation.notes
+    assert "Baselines were not trained (--no-compare)." in evaluation.notes
     assert "Against MLP and GCN" not in write_run_page(evaluation, tmp_path / "report.html").read_text()
 
 
@@ -398,7 +398,7 @@ def test_a_cut_record_is_made_again_and_kept(several, tmp_path):
 def test_a_killed_command_continues_to_the_same_figures(tmp_path):
     """SIGKILL during training, then the same command again."""
     arguments = ["fit", "csbm:phi=-0.5,n=300,features=10", "--resume", "--set", "train.lr=0.0002"]
-    arguments += ["--set", "patches.size=4", "--set", "train.epochs=150"]
+    arguments += ["--set", "patches.size=4", "--set", "train.epochs=150", "--no-compare"]
     variables = os.environ | {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "COLUMNS": "160"}
 
     def command(folder):
@@ -434,13 +434,19 @@ def test_columns_of_the_predictions(graph):
     named = replace(graph, classes=("ant", "bee"), node_ids=np.array([f"n{v}" for v in range(80)]))
     model = GPatcherClassifier.from_settings(QUICK).fit(named)
     columns = prediction_columns(model, named)
-    assert list(columns) == ["id", "predicted", "probability_ant", "probability_bee", "confidence", "in_training"]
+    probabilities = ["probability_ant", "probability_bee"]
+    assert list(columns) == ["id", "predicted", *probabilities, "confidence", "label", "part"]
     assert columns["id"].tolist() == named.node_ids.tolist()
     np.testing.assert_array_equal(columns["predicted"], model.predict())
     both = np.stack([columns["probability_ant"], columns["probability_bee"]])
     np.testing.assert_allclose(both.sum(0), 1, atol=1e-5)
     np.testing.assert_array_equal(columns["confidence"], both.max(0))
-    np.testing.assert_array_equal(np.flatnonzero(columns["in_training"]), model.split_.train)
+    split = model.split_
+    for part, members in (("train", split.train), ("validation", split.val), ("test", split.test)):
+        np.testing.assert_array_equal(np.flatnonzero(columns["part"] == part), members)
+    assert columns["label"].to_pylist() == [named.classes[c] for c in named.y]
+    some = replace(named, y=np.where(np.arange(80) % 2, named.y, -1))
+    assert prediction_columns(model, some)["label"].to_pylist()[::2] == [None] * 40
     assert prediction_columns(model, graph)["id"].tolist() == list(range(80))
 
 
@@ -450,7 +456,9 @@ def test_columns_of_unseen_nodes(graph):
     columns = prediction_columns(model, unseen, conformal=0.9)
     assert columns["id"].tolist() == [80, 81]
     np.testing.assert_array_equal(columns["predicted"], model.predict(unseen))
-    assert not columns["in_training"].any()
-    for row, names in enumerate(columns["set"]):
-        inside = model.predict_sets(unseen, level=0.9)[row]
-        assert json.loads(names) == model.classes_[inside].tolist()
+    assert columns["part"].tolist() == ["none"] * 2
+    assert columns["label"].to_pylist() == [None] * 2
+    inside = [model.classes_[row].tolist() for row in model.predict_sets(unseen, level=0.9)]
+    assert columns["set"].to_pylist() == inside
+    text = prediction_columns(model, unseen, conformal=0.9, as_text=True)["set"].to_pylist()
+    assert text == ["|".join(names) for names in inside]

@@ -12,7 +12,7 @@ from scipy import stats
 
 from gpatcher.bench.tasks import perform
 from gpatcher.datasets.load import load_graph
-from gpatcher.errors import InputError
+from gpatcher.errors import InputError, InputWarning
 from gpatcher.estimator.memory import peak_rss_mb
 from gpatcher.runs.fit import FitOptions, fit_splits
 from gpatcher.runs.records import RECORD_VERSION, append_record, read_records, settings_hash, summarise, versions
@@ -74,11 +74,14 @@ def test_a_whole_record_without_its_line_end_is_kept(tmp_path):
     assert [r["split"] for r in read_records(path)] == [0, 1, 2]
 
 
-def test_damage_within_is_an_error_that_names_the_line(tmp_path):
+@pytest.mark.parametrize(
+    "line", [b'{"version": 2, "a": ', b'{"version": 2, "a": "\xff"}', b"7", b"[" * 100_000, b"null"]
+)
+def test_damaged_lines_are_left_out_counted_and_named(tmp_path, line):
     path = tmp_path / "records.jsonl"
-    path.write_text('{"version": 2, "a": 1}\n{"version": 2, "a": \n{"version": 2, "a": 3}\n')
-    with pytest.raises(InputError, match=r"records\.jsonl, line 2"):
-        read_records(path)
+    path.write_bytes(b'{"version": 2, "a": 1}\n' + line + b'\n{"version": 2, "a": 3}\n')
+    with pytest.warns(InputWarning, match=r"records\.jsonl: 1 line is damaged and left out: 2; the other 2 records"):
+        assert [record["a"] for record in read_records(path)] == [1, 3]
 
 
 @pytest.mark.parametrize(("line", "version"), [({"a": 1}, "1"), ({"version": 3}, "3"), ({"version": None}, "None")])

@@ -209,7 +209,7 @@ def test_the_metric_of_an_unbalanced_data_set(graph):
     assert 0 <= made.record["test"] <= 1
     with torch.no_grad():
         nodes = torch.from_numpy(graph.splits[0].test.copy())
-        probability = made.model.eval()(made.x, nodes).softmax(1).numpy()
+        probability = made.module.eval()(made.x, nodes).softmax(1).numpy()
     assert made.record["test"] == pytest.approx(measure("roc_auc", graph.y[nodes], probability))
 
 
@@ -283,7 +283,7 @@ def test_shuffling_reaches_the_mixer_and_nothing_else(graph, name):
 @pytest.mark.parametrize("name", PATCHERS)
 def test_shuffled_patches_keep_their_members_and_the_node_first(graph, name):
     def patches(made):
-        return (part.detach() for part in made.model.sources[0](torch.arange(graph.n)))
+        return (part.detach() for part in made.module.sources[0](torch.arange(graph.n)))
 
     about = {"seed": 1, "size": 6, "train": {"epochs": 1, "lr": 1e-9}}
     index, score = patches(run(name, graph, **about, ablation={"shuffle_patches": True}))
@@ -299,7 +299,7 @@ def test_shuffled_patches_keep_their_members_and_the_node_first(graph, name):
 def test_the_order_depends_on_the_seed_alone(graph):
     def order(seed, cache):
         made = run("fast", graph, seed=seed, cache=cache, size=6, ablation={"shuffle_patches": True})
-        return made.model.sources[0](torch.arange(graph.n))[0]
+        return made.module.sources[0](torch.arange(graph.n))[0]
 
     shared = Cache()
     first, second = order(0, shared), order(1, shared)
@@ -312,7 +312,7 @@ def test_the_response_of_shuffled_patches_is_the_learned_one(graph):
     made = run("gpatcher", graph, ablation={"shuffle_patches": True}, model={"readout": ["mixer"]}, train={"lr": 0.1})
     values = torch.linspace(-1, 1, len(made.record["response"]))
     with torch.no_grad():
-        learned = made.model.sources[0].filter(values)
+        learned = made.module.sources[0].filter(values)
     np.testing.assert_allclose(made.record["response"], learned, atol=1e-4)
     start = made.classifier.filter_response(len(values)).start
     assert not np.allclose(made.record["response"], start, atol=1e-3)

@@ -53,7 +53,7 @@ class Ledger:
 
 def _outcomes(lines: bytes) -> Iterator[tuple[str, bool]]:
     for line in lines.splitlines():
-        with suppress(ValueError):  # a line cut short by a kill; other damage is found when the run starts
+        with suppress(ValueError, TypeError, KeyError, AttributeError):  # damaged; `read_records` counts such lines
             record = json.loads(line)
             yield record["job"], record.get("error") is not None
 

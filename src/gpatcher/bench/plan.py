@@ -29,7 +29,13 @@ Cells = dict[str, dict[str, list[float]]]  # row → data set → mean and stand
 
 PAPER_DATASETS = ("texas", "cornell", "wisconsin", "chameleon", "squirrel", "actor", "cora", "citeseer", "pubmed")
 # all models and their titles; the title of a new one is its name
-TITLES = {**baseline_titles(), "fast": "Fast-GPatcher", "deep": "Deep-GPatcher", "gpatcher": "GPatcher"}
+TITLES = {
+    **baseline_titles(),
+    "fast": "Fast-GPatcher",
+    "deep": "Deep-GPatcher",
+    "gpatcher": "GPatcher",
+    "auto": "GPatcher (auto)",
+}
 PAPER_MODELS = (*PAPER_BASELINES, "fast", "gpatcher")
 _DRAWS = "0,1,2,3,4"  # graphs drawn of a generator for "all" splits
 

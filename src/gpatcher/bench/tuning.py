@@ -19,9 +19,9 @@ import numpy as np
 import torch
 
 from gpatcher.baselines import BASELINES, SEARCH
-from gpatcher.bench.plan import TITLES, experiment_names, load_experiment, load_source, plan_splits, select
+from gpatcher.bench.plan import experiment_names, load_experiment, load_source, plan_splits, select
 from gpatcher.bench.tasks import load_split
-from gpatcher.errors import InputError, InputWarning
+from gpatcher.errors import InputError, InputWarning, check_at_least
 from gpatcher.io import claimed, make_folder, write_json
 from gpatcher.runs.records import RECORD_VERSION, append_record, read_records, settings_hash, versions
 from gpatcher.runs.run import Cache, Job, run_job
@@ -210,8 +210,7 @@ def plan_searches(
     root: Path | None = None,
 ) -> tuple[list[Search], list[str]]:
     """Return the searches for an experiment or for ``MODEL/DATASET``, and a note for each set that cannot be loaded."""
-    if trials < 1:
-        raise InputError(f"trials must be at least 1, got {trials}")
+    check_at_least(1, trials=trials)
     all_models: tuple[str, ...]
     all_datasets: tuple[str, ...]
     if "/" in target:
@@ -219,7 +218,7 @@ def plan_searches(
         all_models, all_datasets = (model,), (dataset.lower(),)
     elif target in experiment_names():
         experiment = load_experiment(target)
-        all_models = tuple(dict.fromkeys(row.model for row in experiment.rows.values() if row.model in TITLES))
+        all_models = tuple(dict.fromkeys(row.model for row in experiment.rows.values() if row.model in MODELS))
         all_datasets = experiment.datasets
     else:
         raise InputError(

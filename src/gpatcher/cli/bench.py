@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpatcher.bench.jobs import Progress
     from gpatcher.runs.run import Job
 
+MAX_SEED = 2**63 - 2**31  # seeds of further runs are above the first
 Datasets = Annotated[str | None, option("NAMES", "Only these data sets, e.g. texas,cora.")]
 Models = Annotated[str | None, option("NAMES", "Only these models (rows), e.g. mlp,gcn,fast.")]
 Workers = Annotated[int, option("N", "Processes at a time, one thread each.")]
@@ -48,7 +49,9 @@ def bench(
     tuned: Annotated[
         Path | None, option("FILE", "Settings that 'gpatcher tune' chose. Default: those of the package.")
     ] = None,
-    seed: Annotated[int, option("N", "Seed of the first run; each further run takes the next.")] = 0,
+    seed: Annotated[
+        int, option("N", "Seed of the first run; each further run takes the next.", min=0, max=MAX_SEED)
+    ] = 0,
     root: Root = None,
 ) -> None:
     """Run a table or figure. What is on record is not run again, so an interrupted run just continues."""
@@ -95,6 +98,8 @@ def bench(
     for line in board.failures:
         typer.echo(f"failed: {line}", err=True)
     screen.print(board.summary(folder), soft_wrap=True)
+    if left and len(board.failures) == len(left):
+        raise typer.Exit(1)  # every job failed
 
 
 class Board:
@@ -184,7 +189,7 @@ def tune(
     jobs: Workers = 1,
     engine: Engine = "local",
     ray_address: RayAddress = None,
-    seed: Annotated[int, option("N", "Of the sampler; trial k draws by seed + k.")] = 0,
+    seed: Annotated[int, option("N", "Of the sampler; trial k draws by seed + k.", min=0, max=MAX_SEED)] = 0,
     root: Root = None,
 ) -> None:
     """Choose settings on validation data, with the same number of trials for every model. Resumes by itself."""

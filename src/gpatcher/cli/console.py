@@ -1,16 +1,17 @@
-"""How commands print: a console, warnings about the input as notes, Ctrl-C with a way to continue."""
+"""How commands print: a console, the name of a step, warnings about the input as notes, Ctrl-C with a way on."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from gpatcher.errors import InputWarning
+from gpatcher.errors import InputError, InputWarning
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +27,7 @@ def console() -> Console:
     """Return where tables are printed."""
     from rich.console import Console
 
-    return Console(highlight=False)
+    return Console(highlight=False, markup=False)  # ids and names of classes may hold [/b]
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[str]], title: str | None = None) -> Table:
@@ -37,6 +38,28 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[str]], title: str | No
     for row in rows:
         made.add_row(*row)
     return made
+
+
+def gibibytes(value: float, name: str) -> int:
+    """Return an option in GiB as bytes."""
+    if not 0 < value < 2**30:
+        raise InputError(f"{name} must be a number of GiB above 0, got {value}")
+    return int(value * 2**30)
+
+
+def check_out(path: Path | None) -> None:
+    """Refuse a file in a folder that does not exist, before any work is done for it."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise InputError(f"{path.parent} is not a folder; create it or choose another folder for {path.name}")
+
+
+@contextmanager
+def step(name: str) -> Iterator[None]:
+    """Show a spinner with the name of a step while it runs; on stderr, and on a terminal alone."""
+    from rich.console import Console
+
+    with Console(stderr=True).status(name):
+        yield
 
 
 @contextmanager

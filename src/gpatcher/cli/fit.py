@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gpatcher.graph.graph import Graph
+    from gpatcher.runs.evaluation import Evaluation
     from gpatcher.runs.fit import FitProgress
     from gpatcher.runs.records import Record
     from gpatcher.scale.executors import RayEngine
@@ -32,8 +33,20 @@ _model, _split, _output, _cluster = (
 def fit(
     source: dict[str, Any],
     model: Annotated[
-        str, _model("NAME", "gpatcher (learned filter), fast (personalised PageRank) or deep (rounds over neighbours).")
-    ] = "gpatcher",
+        str | None,
+        _model(
+            "NAME",
+            "auto (a portfolio, combined), gpatcher (learned filter), fast (personalised PageRank) or deep (rounds "
+            "over neighbours). Default: auto; gpatcher for data sets and generators, and with settings of its own.",
+        ),
+    ] = None,
+    quality: Annotated[
+        str | None, _model("NAME", "Of auto: quick (one model), good or best (more models, cross-validated).")
+    ] = None,
+    budget: Annotated[str | None, _model("TIME", "Time for the training of auto, such as 90s, 10m or 2h.")] = None,
+    keep_best: Annotated[
+        bool, _model(None, "Of auto: keep the best member alone, for cheap prediction.", "--keep-best", hidden=True)
+    ] = False,
     preset: Annotated[
         str | None, _model("NAME", "paper, default or a data set. Default: that of SOURCE, if any.")
     ] = None,
@@ -76,7 +89,9 @@ def fit(
     ] = "error",
     out: Annotated[Path, _output("FOLDER", "Folder for the records, the model and the page.")] = Path("run"),
     resume: Annotated[bool, _output(None, "Skip finished runs and continue an interrupted one.", "--resume")] = False,
-    compare: Annotated[bool, _output(None, "Train MLP and GCN on the same split, for the page.", hidden=True)] = True,
+    overwrite: Annotated[bool, _output(None, "Replace the run that the folder holds.", "--overwrite")] = False,
+    name: Annotated[str | None, _output("TEXT", "Name of the data on the page. Default: that of the source.")] = None,
+    compare: Annotated[bool, _output(None, "Train baselines on the same split, for the page.", hidden=True)] = True,
     patches: Annotated[
         Path | None, _cluster("FOLDER", "The table that 'gpatcher patches' wrote, to train from.")
     ] = None,
@@ -89,7 +104,12 @@ def fit(
         ),
     ] = None,
     device: Annotated[str, _cluster("DEVICE", "cpu, cuda, ...", hidden=True)] = "cpu",
-    engine: Annotated[str, _cluster("NAME", "local, or ray to train on a cluster from --patches.")] = "local",
+    jobs: Annotated[
+        int | None, _cluster("N", "Members of auto trained at a time. Default: one per core.", min=1, hidden=True)
+    ] = None,
+    engine: Annotated[
+        str, _cluster("NAME", "local, or ray to train on a cluster: the members of auto, or a model from --patches.")
+    ] = "local",
     ray_address: Annotated[
         str | None, _cluster("HOST:PORT", "A running Ray cluster, or auto. Default: a local one.", hidden=True)
     ] = None,
@@ -100,14 +120,26 @@ def fit(
 ) -> None:
     """Train, score and save: records.jsonl, a model and a page that shows how far to trust it.
 
-    More options: --extractor, --group, --no-compare, --device, --ray-address, --workers, --delimiter, --on-rare-class,
-    --on-unknown-id, --on-duplicate-id, --on-missing-id.
+    More options: --extractor, --group, --keep-best, --no-compare, --device, --jobs, --ray-address, --workers,
+    --delimiter, --on-rare-class, --on-unknown-id, --on-duplicate-id, --on-missing-id.
     """
-    cluster = _ray_engine(engine, ray_address, workers, patches)
-    settings = _settings(model, source, preset, extractor, changes or [], patches)
+    auto = {"quality": quality, "budget": None if budget is None else parse_seconds(budget)}
+    auto = {
+        f"auto.{key}": value for key, value in {**auto, "keep_best": keep_best or None}.items() if value is not None
+    }
+    own = preset or extractor or patches or [text for text in changes or [] if not text.startswith("auto.")]
+    if model is None:
+        stored = (Path(source.get("name", ".")) / "graph.json").is_file()
+        model = "gpatcher" if own or ("name" in source and not stored and not auto) else "auto"
+    if auto and model != "auto":
+        raise InputError(f"--quality, --budget and --keep-best are for --model auto, not {model}; leave them out")
+    cluster = _ray_engine(engine, ray_address, workers, patches, model)
+    settings = _settings(model, source, preset, extractor, changes or [], patches, auto)
     ways: dict[str, Any] = {"split_column": split_column, "time": time, "group": group, "folds": folds}
     screen = console()
-    graph, before_saving = _load(source, ways, on_rare_class, seed, settings, out, root, screen)
+    graph, before_saving = _load(source, ways, on_rare_class, seed, settings, root, screen)
+    if name is not None:
+        graph = replace(graph, name=name)
 
     from gpatcher.report.run import write_run_page
     from gpatcher.runs.evaluation import read_evaluation
@@ -123,16 +155,41 @@ def fit(
         engine=cluster,
         workers=workers,
         resume=resume,
+        overwrite=overwrite,
         compare=compare,
+        refit=not graph.splits or ("name" not in source and split_column is None and folds is None),
+        cross_validate=not graph.splits or ("name" not in source and not any(ways.values())),
+        jobs=jobs,
     )
-    with warnings_as_notes(), stoppable("the same command with --resume continues"), _progress_bar(screen) as bar:
-        records = fit_splits(graph, model, settings, out, options, progress=bar, before_saving=before_saving)
+
+    def write_page(folder: Path) -> None:
         bar.stage("writing the page")
-        write_run_page(read_evaluation(out), out / "report.html")
+        write_run_page(read_evaluation(folder), folder / "report.html")
+
+    with warnings_as_notes(), stoppable("the same command with --resume continues"), _progress_bar(screen) as bar:
+        records = fit_splits(
+            graph, model, settings, out, options, progress=bar, before_saving=before_saving, after=write_page
+        )
     _print_summary(screen, model, graph, records, out)
+    _print_leaderboard(screen, read_evaluation(out))
 
 
-def _ray_engine(engine: str, address: str | None, workers: int | None, patches: Path | None) -> RayEngine | None:
+def parse_seconds(text: str) -> float:
+    """Return the seconds of a time such as 90s, 10m or 2h; a bare number is in seconds."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = (text[:-1], text[-1]) if text[-1:] in units else (text, "s")
+    try:
+        seconds = float(number) * units[unit]
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise InputError(f"--budget takes a time such as 90s, 10m or 2h, got {text!r}")
+    return seconds
+
+
+def _ray_engine(
+    engine: str, address: str | None, workers: int | None, patches: Path | None, model: str
+) -> RayEngine | None:
     """Return the cluster to train on, None for this machine; options that do not go together are refused."""
     if engine == "local" and address is None:
         if workers is not None:
@@ -141,7 +198,7 @@ def _ray_engine(engine: str, address: str | None, workers: int | None, patches: 
     from gpatcher.scale.executors import RayEngine, make_engine
 
     chosen = make_engine(engine, None, address)
-    if patches is None:
+    if patches is None and model != "auto":
         raise InputError(
             "--engine ray trains from a patch table; make one with 'gpatcher patches' and pass it with --patches"
         )
@@ -155,14 +212,21 @@ def _settings(
     extractor: str | None,
     changes: list[str],
     patches: Path | None,
+    auto: dict[str, Any],
 ) -> dict[str, Any]:
-    from gpatcher.runs.settings import PATCHERS, parse_change, resolve_settings
+    from gpatcher.runs.settings import AUTO, PATCHERS, parse_change, resolve_settings
 
-    if model not in PATCHERS:
+    if model not in (*PATCHERS, AUTO):
         raise InputError(
-            f"'gpatcher fit' trains one of {', '.join(PATCHERS)}, got {model!r}; 'gpatcher bench' has the others"
+            f"'gpatcher fit' trains one of {', '.join((*PATCHERS, AUTO))}, got {model!r}; 'gpatcher bench' has others"
         )
-    parsed = dict(parse_change(text) for text in changes)
+    parsed = {**dict(parse_change(text) for text in changes), **auto}
+    if model == AUTO:
+        single = {"--extractor": extractor, "--patches": patches, "--preset": preset}
+        given = [option for option, value in single.items() if value is not None]
+        if given:
+            raise InputError(f"{given[0]} is for a single model; pass --model gpatcher, fast or deep too")
+        return resolve_settings(AUTO, changes=parsed)[0]
     if extractor is not None:
         parsed["patches.name"] = extractor
     if patches is not None:
@@ -187,10 +251,9 @@ def _load(
     on_rare_class: str,
     seed: int,
     settings: dict[str, Any],
-    out: Path,
     root: Path | None,
     screen: Console,
-) -> tuple[Graph, Callable[[], None] | None]:
+) -> tuple[Graph, Callable[[Path], None] | None]:
     """Return the graph, and what writes its tables into the run's folder."""
     if "name" in source:
         passed = [f"--{way.replace('_', '-')}" for way, value in ways.items() if value is not None]
@@ -200,7 +263,7 @@ def _load(
         return load_source(source, root), None
     source |= ways | {"on_rare_class": on_rare_class}
     tables = load_source_tables(source, seed)
-    if tables.graph.x is None and not settings["features"]["adjacency_features"]:
+    if tables.graph.x is None and not settings.get("features", {}).get("adjacency_features"):
         from gpatcher.model.structure import with_structure_features
 
         tables = replace(tables, graph=with_structure_features(tables.graph))
@@ -208,15 +271,16 @@ def _load(
         screen.print(line, soft_wrap=True)
     from gpatcher.estimator.tables import keep_tables
 
-    return tables.graph, partial(keep_tables, tables, out)
+    return tables.graph, partial(keep_tables, tables)
 
 
 def _describe_tables(tables: Tables) -> Iterator[str]:
     """Say what was read and how it is used."""
     graph, encoder = tables.graph, tables.encoder
     labelled = int((graph.labels() >= 0).sum())
+    direction = "directed" if graph.is_directed else "undirected"
     yield (
-        f"Read {counted(graph.n, 'node')} and {counted(tables.counts.edge_rows, 'edge')}; "
+        f"Read {counted(graph.n, 'node')} and {counted(tables.counts.edge_rows, 'edge')}, taken as {direction}; "
         f"{labelled:,} {'has' if labelled == 1 else 'have'} a label."
     )
     if encoder is None:
@@ -250,6 +314,9 @@ def _progress_bar(screen: Console) -> Iterator[FitProgress]:
                 text = f"validation loss {figures['val_loss']:.3f}, accuracy {figures['val_accuracy']:.1%}"
                 bar.update(task, description=f"run {run} of {runs}", total=epochs, completed=epoch, figures=text)
 
+            def member(self, name: str, done: int, total: int) -> None:
+                bar.update(task, description="training the portfolio", total=total, completed=done, figures=name)
+
             def stage(self, description: str) -> None:
                 bar.update(task, description=description, total=None, figures="")
 
@@ -264,7 +331,8 @@ def _print_summary(screen: Console, model: str, graph: Graph, records: list[Reco
     table = Table("split", "seed", "validation", "test", "epochs", "seconds", title=f"{model} on {graph.name}")
     for record in records:
         test = "no labels" if record["test_accuracy"] is None else f"{100 * record['test_accuracy']:.1f}"
-        figures = (f"{100 * record['val_accuracy']:.1f}", test, str(record["epochs"]), f"{record['seconds']:.1f}")
+        epochs = "-" if record["epochs"] is None else str(record["epochs"])
+        figures = (f"{100 * record['val_accuracy']:.1f}", test, epochs, f"{record['seconds']:.1f}")
         table.add_row(str(record["split"]), str(record["seed"]), *figures)
     screen.print(table)
     scored = [record["test_accuracy"] for record in records if record["test_accuracy"] is not None]
@@ -276,5 +344,20 @@ def _print_summary(screen: Console, model: str, graph: Graph, records: list[Reco
     batches = f" with batches of {', '.join(counted(size, 'node') for size in sizes)}" if sizes else ""
     screen.print(f"Peak memory: {peak / 1024:.2f} GiB{batches}", soft_wrap=True)
     screen.print(f"Records, model and page: {out}/records.jsonl, model.safetensors, report.html", soft_wrap=True)
+    for record in records:
+        for member, reason in ((record["members"] or {}).get("skipped") or {}).items():
+            screen.print(f"Not trained: {member}: {reason}", soft_wrap=True, markup=False)
     if graph.node_ids is not None:
         screen.print(f"Predictions for {counted(graph.n, 'node')}: {out}/predictions.parquet", soft_wrap=True)
+
+
+def _print_leaderboard(screen: Console, evaluation: Evaluation) -> None:
+    from rich.table import Table
+
+    from gpatcher.report.leaderboard import leaderboard_cells, verdict
+
+    table = Table(*("model", "validation", evaluation.part, "95 % interval", "seconds", "ms/node", "weight"))
+    for row in evaluation.leaderboard:
+        table.add_row(*leaderboard_cells(row), style="bold" if row.role == "model" else None)
+    screen.print(table)
+    screen.print(verdict(evaluation), soft_wrap=True, markup=False)

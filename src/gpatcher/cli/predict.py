@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from gpatcher.cli.console import console, option, table, warnings_as_notes
-from gpatcher.cli.sources import AsJson, Root, RunFolder, load_run, load_run_graph, read_unseen
+from gpatcher.cli.console import check_out, console, option, step, table, warnings_as_notes
+from gpatcher.cli.sources import AsJson, Root, RunFolder, load_run_graph, load_run_model, read_unseen
 from gpatcher.errors import InputError, counted
 
 
@@ -33,22 +33,28 @@ def predict(
         raise InputError(
             "--patches is the table of the graph; patches of unseen nodes are made from --edges, leave it out"
         )
-    from gpatcher.runs.predict import conformal_coverage, prediction_columns, write_predictions
-
+    check_out(out)
     screen = console()
-    if nodes is not None and edges is not None:
-        from gpatcher.estimator.classifier import GPatcherClassifier
-        from gpatcher.tables.write import write_table
-
+    with step("reading the graph"):
         graph, source = load_run_graph(folder, root)
-        with warnings_as_notes():
+    if nodes is not None and edges is not None:
+        with warnings_as_notes(), step("reading the tables"):
             unseen = read_unseen(graph, nodes, edges, folder, source)
-        write_table(prediction_columns(GPatcherClassifier.load(folder), unseen, conformal=conformal), out)
+        with step("predicting"):
+            from gpatcher.estimator.ensemble import load_model
+            from gpatcher.runs.predict import prediction_columns
+            from gpatcher.tables.write import write_table
+
+            as_text = out.suffix.lower() == ".csv"
+            classifier = load_model(folder)
+            write_table(prediction_columns(classifier, unseen, None, conformal, as_text), out)
         screen.print(f"{counted(unseen.count, 'row')} in {out}", soft_wrap=True)
         return
-    classifier, graph = load_run(folder, root, patches)
+    classifier = load_run_model(folder, graph, patches)
 
     from rich.progress import Progress
+
+    from gpatcher.runs.predict import conformal_coverage, write_predictions
 
     with warnings_as_notes(), Progress(console=screen, transient=True) as bar:
         task = bar.add_task("predicting", total=graph.n)
@@ -71,25 +77,35 @@ def explain(
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
-    """Explain why a node got its class: its patch in order, and what each member adds to the decision."""
-    from gpatcher.trust.explain import find_node
+    """Explain why a node got its class: in a sentence, then by its own columns and by the members of its patch."""
+    check_out(out)
+    with step("looking the node up"):
+        from gpatcher.estimator.folder import open_tables
+        from gpatcher.trust.lookup import find_node
 
-    classifier, graph = load_run(folder, root)
-    explanation = classifier.explain(find_node(graph, node))
+        graph, _ = load_run_graph(folder, root)
+        position = find_node(graph, node)
+        kept = open_tables(folder)
+    classifier = load_run_model(folder, graph)
+    with step("explaining"):
+        explanation = classifier.explain(position, graph, None if kept is None else kept[1])
     if out is not None:
-        from gpatcher.report.explanation import write_explanation
+        with step("writing the page"):
+            from gpatcher.report.explanation import write_explanation
 
-        write_explanation(explanation, out)
+            write_explanation(explanation, out)
     if as_json:
         typer.echo(json.dumps(explanation.to_dict()))
         return
 
-    from gpatcher.report.explanation import COLUMNS, member_rows, sentences
+    from gpatcher.trust.words import COLUMNS, OWN_COLUMNS, column_rows, member_rows, sentences
 
     screen = console()
     for line in sentences(explanation):
         screen.print(line, soft_wrap=True, markup=False)
-    screen.print(table(COLUMNS, member_rows(explanation), f"Node {explanation.id}"))
+    if explanation.columns:
+        screen.print(table(OWN_COLUMNS, column_rows(explanation), f"Own columns of {explanation.id}"))
+    screen.print(table(COLUMNS, member_rows(explanation), f"Patch of {explanation.id}, largest contribution first"))
     if out is not None:
         screen.print(f"The page is in {out}", soft_wrap=True)
 
@@ -98,9 +114,13 @@ def export(
     folder: RunFolder, out: Annotated[Path, option("FILE", "Where to write.")] = Path("model.onnx"), root: Root = None
 ) -> None:
     """Write the trained model as ONNX and check with onnxruntime that its outputs agree."""
-    from gpatcher.estimator.onnx import export_onnx
+    check_out(out)
+    with step("reading the graph"):
+        graph, _ = load_run_graph(folder, root)
+    classifier = load_run_model(folder, graph)
+    with step("exporting"):
+        from gpatcher.estimator.onnx import export_onnx
 
-    classifier, _ = load_run(folder, root)
-    largest = export_onnx(classifier, out)
+        largest = export_onnx(classifier, out)
     size = out.stat().st_size / 1e6
     console().print(f"{out}: {size:.1f} MB, largest difference of an output {largest:.1g}", soft_wrap=True)

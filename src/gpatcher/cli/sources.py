@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpatcher.cli.console import option, warnings_as_notes
+from gpatcher.cli.console import option, step, warnings_as_notes
 from gpatcher.errors import InputError
 
 if TYPE_CHECKING:
-    from gpatcher.estimator.classifier import GPatcherClassifier
+    from gpatcher.estimator.base import NodeClassifier
     from gpatcher.graph.graph import Graph
     from gpatcher.graph.unseen import UnseenNodes
     from gpatcher.tables.load import Tables
@@ -44,17 +44,28 @@ def graph_source(
     features: Annotated[
         str | None, _data("COLUMNS", "Columns of --nodes to learn from: a,b,c. Default: all others.")
     ] = None,
+    edge_features: Annotated[
+        str | None, _data("COLUMNS", "Columns of --edges that become features of both ends. Default: all others.")
+    ] = None,
     columns: Annotated[
         list[str] | None,
         _data(
             "COLUMN=KIND",
-            "Kind of a column, e.g. age=number,zip=category; number, raw, boolean, category, date, text or "
-            "ignore. Default: by its type.",
+            "Kind of a column, e.g. age=number,zip=category; number, raw, boolean, category, code, date, text, length "
+            "or ignore. Default: by its type and values.",
             "--column",
         ),
     ] = None,
     delimiter: Annotated[
         str | None, _data("CHARACTER", "Delimiter of CSV files. Default: from the first line.", hidden=True)
+    ] = None,
+    directed: Annotated[
+        bool | None,
+        _data(
+            None,
+            "Whether the direction of edges counts. Default: where some, but not all, are given in both.",
+            "--directed/--undirected",
+        ),
     ] = None,
     on_unknown_id: Annotated[
         str, _data("POLICY", "Edges to an id that is not in --nodes: error, drop or add.", hidden=True)
@@ -76,8 +87,10 @@ def graph_source(
             "--target": target_column != "target",
             "--weight": weight is not None,
             "--features": features is not None,
+            "--edge-features": edge_features is not None,
             "--column": bool(columns),
             "--delimiter": delimiter is not None,
+            "--directed": directed is not None,
             **{f"--{name.replace('_', '-')}": policy != "error" for name, policy in policies.items()},
         }
         if any(table_options.values()):
@@ -97,7 +110,9 @@ def graph_source(
         "target": target_column,
         "weight": weight,
         "features": None if features is None else _split_list(features),
+        "edge_features": None if edge_features is None else _split_list(edge_features),
         "columns": dict(_split_pair(part) for part in _split_list(",".join(columns or ()))),
+        "directed": directed,
         "delimiter": {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter),
         **policies,
     }
@@ -157,7 +172,7 @@ def load_source_tables(source: dict[str, Any], seed: int | None = None) -> Table
 
 def read_unseen(graph: Graph, nodes: Path, edges: Path, folder: Path, source: dict[str, Any]) -> UnseenNodes:
     """Read tables of unseen nodes and their edges, in the columns that the graph was read from."""
-    from gpatcher.estimator.tables import open_tables
+    from gpatcher.estimator.folder import open_tables
     from gpatcher.graph.unseen import UnseenNodes
     from gpatcher.tables.unseen import read_new_tables
 
@@ -168,10 +183,9 @@ def read_unseen(graph: Graph, nodes: Path, edges: Path, folder: Path, source: di
 
 def load_run_graph(folder: Path, root: Path | None) -> tuple[Graph, dict[str, Any]]:
     """Load the graph that a saved model was trained on; return it and where it came from."""
-    from gpatcher.estimator.persistence import read_model_manifest
-    from gpatcher.estimator.tables import open_tables
+    from gpatcher.estimator.folder import open_tables, read_model_manifest
 
-    source = read_model_manifest(folder).get("source")
+    source = read_model_manifest(folder).source
     if not source:
         raise InputError(f"{folder} does not say which graph it belongs to; use it from Python with the graph")
     # a graph from tables is kept with the model: the tables may not exist any more
@@ -179,9 +193,9 @@ def load_run_graph(folder: Path, root: Path | None) -> tuple[Graph, dict[str, An
     return load_source(source, root) if kept is None else kept[0], source
 
 
-def load_run(folder: Path, root: Path | None, patches: Path | None = None) -> tuple[GPatcherClassifier, Graph]:
-    """Load the model that `gpatcher fit` wrote into a folder, and the graph it was trained on."""
-    from gpatcher.estimator.classifier import GPatcherClassifier
+def load_run_model(folder: Path, graph: Graph, patches: Path | None = None) -> NodeClassifier:
+    """Load the model that `gpatcher fit` wrote into a folder; ``graph`` is the one it was trained on."""
+    with step("loading the model"):
+        from gpatcher.estimator.ensemble import load_model
 
-    graph, _ = load_run_graph(folder, root)
-    return GPatcherClassifier.load(folder, graph, patches), graph
+        return load_model(folder, graph, patches)

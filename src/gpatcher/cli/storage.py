@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpatcher.cli.console import console, option, warnings_as_notes
+from gpatcher.cli.console import console, gibibytes, option, warnings_as_notes
 from gpatcher.cli.sources import Root, load_source, takes_graph
 from gpatcher.errors import InputError, counted
 
@@ -31,7 +31,7 @@ def store(
     """Write a graph to a folder from which it is memory-mapped; tables of edges may be larger than memory."""
     from gpatcher.graph.storage import open_graph, save_graph
 
-    screen = console()
+    screen, memory_bytes = console(), gibibytes(memory, "--memory")
     if "name" in source:
         save_graph(load_source(source, root), out)
     else:
@@ -39,7 +39,7 @@ def store(
 
         with warnings_as_notes(), screen.status("sorting the edges"):
             tables: dict[str, Any] = dict(source)
-            store_tables(tables.pop("nodes"), tables.pop("edges"), out, memory=int(memory * 2**30), **tables)
+            store_tables(tables.pop("nodes"), tables.pop("edges"), out, memory=memory_bytes, **tables)
     graph = open_graph(out)
     screen.print(
         f"{counted(graph.n, 'node')} and {counted(graph.m, 'edge')} in {out}, {graph.nbytes / 1e6:,.1f} MB",

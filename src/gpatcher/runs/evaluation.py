@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import binomtest
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from gpatcher.arrays import FloatArray, IntArray
+from gpatcher.codec import to_json
 from gpatcher.errors import InputError
+from gpatcher.estimator.base import NodeClassifier
 from gpatcher.estimator.classifier import FilterResponse, GPatcherClassifier
+from gpatcher.estimator.ensemble import AutoClassifier
 from gpatcher.graph.graph import Graph
+from gpatcher.graph.split import Split
 from gpatcher.io import read_manifest, write_json
-from gpatcher.runs.codec import from_json, to_json
 from gpatcher.spectral.diagnosis import Diagnosis, diagnose
 from gpatcher.spectral.heterophily import heterophily
 from gpatcher.training.metrics import measure_all
@@ -22,7 +27,7 @@ from gpatcher.trust.calibration import Calibration, Reliability, reliability
 from gpatcher.trust.conformal import coverage
 from gpatcher.trust.explain import Explanation
 
-_FORMAT, _VERSION = "gpatcher-evaluation", 1
+_FORMAT, _VERSION = "gpatcher-evaluation", 2
 EVALUATION = "evaluation.json"
 # on a larger graph the edges are not read, so that a memory limit holds
 _MAX_NODES, _MAX_EDGES = 200_000, 20_000_000
@@ -40,6 +45,31 @@ class BaselineResult:
     val_accuracy: float
     test_accuracy: float | None  # None if no test node has a label
     seconds: float  # of training
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A row of the leaderboard; all accuracies are of the same nodes."""
+
+    name: str
+    role: str  # model, member or baseline
+    val_accuracy: float | None
+    accuracy: float  # on the evaluated nodes
+    low: float  # 95 % interval of the accuracy (Wilson)
+    high: float
+    seconds: float | None  # of training
+    ms_per_node: float | None  # of prediction
+    weight: float | None  # of a member
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """The model against another on the same nodes."""
+
+    name: str  # of the other
+    gain: float  # accuracy of the model minus that of the other
+    low: float  # 95 % interval of the gain, paired by node
+    high: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +115,9 @@ class Evaluation:
     by_heterophily: Groups | None  # None if no evaluated node has a labelled neighbour, or the graph is large
     by_degree: Groups | None  # None for a large graph
     baselines: tuple[BaselineResult, ...]
-    response: FilterResponse  # before and after training
+    leaderboard: list[Row]  # best first
+    comparisons: list[Comparison]  # with the majority class and each baseline
+    response: FilterResponse | None  # before and after training; None for an ensemble
     history: list[dict[str, float]]  # losses of each epoch; empty for a loaded model
     best_epoch: int  # whose weights were kept; 0 for a loaded model
     seconds: float | None  # of training; None for a loaded model
@@ -102,6 +134,11 @@ class Evaluation:
         return float(self.metrics["accuracy"] or 0.0)
 
 
+@dataclass(frozen=True, eq=False)
+class _Content:
+    evaluation: Evaluation
+
+
 def write_evaluation(evaluation: Evaluation, folder: str | Path) -> Path:
     """Write an evaluation to evaluation.json in a folder, and return the path."""
     path = Path(folder) / EVALUATION
@@ -114,14 +151,8 @@ def read_evaluation(folder: str | Path) -> Evaluation:
     path = Path(folder) / EVALUATION
     if not path.is_file():
         raise InputError(f"there is no {path.name} in {folder}; 'gpatcher fit --out {folder}' writes one")
-    content = read_manifest(path, _FORMAT, _VERSION, "run evaluation")
-    try:
-        evaluation: Evaluation = from_json(Evaluation, content.get("evaluation"), "evaluation")
-    except ValueError as error:
-        raise InputError(
-            f"{path} is damaged or from another version of gpatcher: {error}; remove it and run 'gpatcher fit' again"
-        ) from None
-    return evaluation
+    content: _Content = read_manifest(path, _FORMAT, _VERSION, "run evaluation", _Content)
+    return content.evaluation
 
 
 def is_large(graph: Graph) -> bool:
@@ -129,7 +160,7 @@ def is_large(graph: Graph) -> bool:
     return graph.n > _MAX_NODES or graph.stored_edges > _MAX_EDGES
 
 
-def evaluated_nodes(classifier: GPatcherClassifier, graph: Graph) -> tuple[str, IntArray]:
+def evaluated_nodes(classifier: NodeClassifier, graph: Graph) -> tuple[str, IntArray]:
     """Return the part to evaluate on and its labelled nodes: test, or validation if no test node has a label."""
     y = graph.labels()
     for part, nodes in (("test", classifier.split_.test), ("validation", classifier.split_.val)):
@@ -140,7 +171,7 @@ def evaluated_nodes(classifier: GPatcherClassifier, graph: Graph) -> tuple[str, 
 
 
 def evaluate(
-    classifier: GPatcherClassifier, graph: Graph, baselines: Sequence[BaselineResult] = (), notes: Sequence[str] = ()
+    classifier: NodeClassifier, graph: Graph, baselines: Sequence[BaselineResult] = (), notes: Sequence[str] = ()
 ) -> Evaluation:
     """Evaluate a model on nodes that it was not trained on, beside the results of others on the same nodes."""
     part, nodes = evaluated_nodes(classifier, graph)
@@ -149,8 +180,10 @@ def evaluate(
     logits = classifier.decision_function(graph, nodes)
     predicted = logits.argmax(1)
     probability = classifier.calibration_.probability(logits)
-    extractors = classifier.extractors_
-    model = "Fast-GPatcher" if all(extractor.name == "ppr" for extractor in extractors) else "GPatcher"
+    started = time.perf_counter()
+    classifier.decision_function(graph, nodes)  # once more, with all patches made
+    ms_per_node = 1000 * (time.perf_counter() - started) / len(nodes)
+    model, extractor, patch_size, adjacency, parameters = _describe_model(classifier)
     predictions = {model: predicted, **{result.name: result.predicted for result in baselines}}
     by_heterophily = by_degree = diagnosis = None
     explanations: list[Explanation] = []
@@ -166,21 +199,23 @@ def evaluate(
         diagnosis = diagnose(graph)
         by_heterophily = _by_heterophily(heterophily(graph).node[nodes], y, predictions)
         by_degree = _by_degree(np.diff(graph.undirected().indptr)[nodes], y, predictions)
-        if len(classes) > 1:
+        if isinstance(classifier, AutoClassifier):
+            notes = [*notes, "Single nodes of an ensemble are explained by 'gpatcher explain RUN ID'."]
+        elif isinstance(classifier, GPatcherClassifier) and len(classes) > 1:
             chosen, misclassified, misclassified_shown = _sample(classifier, graph)
             explanations = classifier.explain_nodes(chosen, graph)
     training = getattr(classifier, "result_", None)
     return Evaluation(
         name=graph.name,
         model=model,
-        extractor=" + ".join(extractor.name for extractor in extractors),
-        patch_size=sum(extractor.size for extractor in extractors),
-        adjacency_features=classifier.features.adjacency_features,
-        parameters=sum(p.numel() for p in classifier.model_.parameters()),
+        extractor=extractor,
+        patch_size=patch_size,
+        adjacency_features=adjacency,
+        parameters=parameters,
         part=part,
         split_sizes=classifier.split_.sizes,
         metrics=measure_all(y, probability),
-        val_accuracy=classifier.score(graph, classifier.split_.val),
+        val_accuracy=classifier.validation_accuracy(graph),
         classes=classes,
         per_class=PerClass(*precision_recall_fscore_support(y, predicted, labels=range(len(classes)), zero_division=0)),
         confusion=confusion_matrix(y, predicted, labels=range(len(classes))),
@@ -191,7 +226,9 @@ def evaluate(
         by_heterophily=by_heterophily,
         by_degree=by_degree,
         baselines=tuple(baselines),
-        response=classifier.filter_response(),
+        leaderboard=_leaderboard(classifier, graph, nodes, predicted, baselines, model, ms_per_node),
+        comparisons=_compare(graph, classifier.split_, nodes, predicted, baselines),
+        response=classifier.filter_response() if isinstance(classifier, GPatcherClassifier) else None,
         history=training.history if training is not None else [],
         best_epoch=training.best_epoch if training is not None else 0,
         seconds=training.seconds if training is not None else None,
@@ -202,6 +239,95 @@ def evaluate(
         diagnosis=diagnosis,
         notes=list(notes),
     )
+
+
+def _describe_model(classifier: NodeClassifier) -> tuple[str, str, int, bool, int]:
+    """Return name, extractor, patch size, whether adjacency rows are read, and the number of parameters."""
+    if isinstance(classifier, GPatcherClassifier):
+        extractors = classifier.extractors_
+        name = "Fast-GPatcher" if all(extractor.name == "ppr" for extractor in extractors) else "GPatcher"
+        sources = " + ".join(extractor.name for extractor in extractors)
+        parameters = sum(p.numel() for p in classifier.model_.parameters())
+        size = sum(extractor.size for extractor in extractors)
+        return name, sources, size, classifier.features.adjacency_features, parameters
+    assert isinstance(classifier, AutoClassifier)
+    members = classifier.used
+    reads = any(m.candidate.settings.get("features", {}).get("adjacency_features", False) for m in members)
+    parameters = sum(tensor.numel() for m in members for saved in m.models for tensor in saved.state.values())
+    return "GPatcher (auto)", ", ".join(m.candidate.name for m in members), 0, reads, parameters
+
+
+def _row(
+    name: str,
+    role: str,
+    predicted: IntArray,
+    y: IntArray,
+    val: float | None,
+    *,
+    seconds: float | None = None,
+    ms_per_node: float | None = None,
+    weight: float | None = None,
+) -> Row:
+    correct = int((predicted == y).sum())
+    interval = binomtest(correct, len(y)).proportion_ci(method="wilson")
+    return Row(name, role, val, correct / len(y), interval.low, interval.high, seconds, ms_per_node, weight)
+
+
+def _majority(graph: Graph, split: Split) -> int:
+    return int(np.bincount(graph.labels()[split.train]).argmax())
+
+
+def _leaderboard(
+    classifier: NodeClassifier,
+    graph: Graph,
+    nodes: IntArray,
+    predicted: IntArray,
+    baselines: Sequence[BaselineResult],
+    model: str,
+    ms_per_node: float,
+) -> list[Row]:
+    y = graph.labels()[nodes]
+    training = getattr(classifier, "result_", None)
+    seconds = None if training is None else training.seconds
+    if isinstance(classifier, AutoClassifier):
+        seconds = sum(member.seconds for member in classifier.members_)
+    val = classifier.validation_accuracy(graph)
+    rows = [_row(model, "model", predicted, y, val, seconds=seconds, ms_per_node=ms_per_node)]
+    if isinstance(classifier, AutoClassifier):
+        for member in classifier.members_:
+            if member.models:  # not of a loaded ensemble without a weight
+                started = time.perf_counter()
+                own = classifier.member_logits(member, nodes).argmax(1)
+                each = 1000 * (time.perf_counter() - started) / len(nodes)
+                rows.append(
+                    _row(
+                        member.candidate.name,
+                        "member",
+                        own,
+                        y,
+                        member.accuracy,
+                        seconds=member.seconds,
+                        ms_per_node=each,
+                        weight=member.weight,
+                    )
+                )
+    rows += [_row(b.name, "baseline", b.predicted, y, b.val_accuracy, seconds=b.seconds) for b in baselines]
+    rows.append(_row("Majority class", "baseline", np.full(len(y), _majority(graph, classifier.split_)), y, None))
+    return sorted(rows, key=lambda row: (-row.accuracy, row.role))
+
+
+def _compare(
+    graph: Graph, split: Split, nodes: IntArray, predicted: IntArray, baselines: Sequence[BaselineResult]
+) -> list[Comparison]:
+    """Compare with the majority class and each baseline, node by node."""
+    y = graph.labels()[nodes]
+    others = {"Majority class": np.full(len(y), _majority(graph, split)), **{b.name: b.predicted for b in baselines}}
+    comparisons = []
+    for name, other in others.items():
+        gain = (predicted == y).astype(float) - (other == y)
+        half = 1.96 * float(gain.std(ddof=1)) / np.sqrt(len(y)) if len(y) > 1 else 1.0
+        comparisons.append(Comparison(name, float(gain.mean()), float(gain.mean() - half), float(gain.mean() + half)))
+    return comparisons
 
 
 def _sample(classifier: GPatcherClassifier, graph: Graph) -> tuple[IntArray, int, int]:

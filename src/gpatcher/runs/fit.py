@@ -7,20 +7,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpatcher.arrays import IntArray
 from gpatcher.errors import InputError
+from gpatcher.estimator.base import NodeClassifier
 from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.estimator.ensemble import load_model
+from gpatcher.estimator.members import choose_jobs
 from gpatcher.graph.graph import Graph
-from gpatcher.graph.split import plan_runs
-from gpatcher.io import make_folder
+from gpatcher.graph.split import Split, plan_runs
+from gpatcher.io import remove_folder
 from gpatcher.runs.evaluation import EVALUATION, BaselineResult, evaluate, evaluated_nodes, is_large, write_evaluation
+from gpatcher.runs.folder import run_folder
 from gpatcher.runs.predict import write_predictions
 from gpatcher.runs.records import Record, append_record, read_records, settings_hash
-from gpatcher.runs.run import Cache, Job, baseline_settings, run_job
-from gpatcher.runs.settings import PATCHERS, complete
-from gpatcher.scale.executors import RayEngine
+from gpatcher.runs.run import AutoOptions, Cache, Job, baseline_settings, run_job
+from gpatcher.runs.settings import AUTO, PATCHERS, complete, resolve_settings
+from gpatcher.scale.executors import ProcessEngine, RayEngine
 
 RECORDS, PREDICTIONS = "records.jsonl", "predictions.parquet"
-BASELINES = {"mlp": "MLP", "gcn": "GCN"}  # trained beside the kept model, for its page
+_LINEAR = {"model.layers": 1, "model.dropout": 0.0}
+# trained beside the kept model, for its page: title, model and changes of its settings
+SINGLE_BASELINES: dict[str, tuple[str, dict[str, Any]]] = {"MLP": ("mlp", {}), "GCN": ("gcn", {})}
+AUTO_BASELINES: dict[str, tuple[str, dict[str, Any]]] = {
+    "Logistic regression": ("mlp", _LINEAR),
+    "Logistic regression with adjacency rows": ("mlp", {**_LINEAR, "features.adjacency_features": True}),
+    **SINGLE_BASELINES,
+    "GraphSAGE": ("graphsage", {}),
+    "LINKX": ("linkx", {}),
+}
 
 
 @dataclass(frozen=True)
@@ -41,8 +55,12 @@ class FitOptions:
         See `GPatcherClassifier.fit`.
     resume : bool
         Skip runs that are on record with the same settings, and continue from a checkpoint.
+    overwrite : bool
+        Replace a run that the folder holds.
     compare : bool
-        Train MLP and GCN on the split of the kept model, for the page.
+        Train baselines on the split of the kept model, for the page.
+    refit, cross_validate, jobs
+        Of an ensemble, see `AutoClassifier`.
     """
 
     splits: str = "0"
@@ -54,7 +72,11 @@ class FitOptions:
     engine: RayEngine | None = None
     workers: int | None = None
     resume: bool = False
+    overwrite: bool = False
     compare: bool = True
+    refit: bool = False
+    cross_validate: bool = False
+    jobs: int | None = None
 
 
 class FitProgress:
@@ -65,6 +87,9 @@ class FitProgress:
 
     def epoch(self, run: int, runs: int, epoch: int, epochs: int, figures: dict[str, float]) -> None:
         """Show an epoch of a run."""
+
+    def member(self, name: str, done: int, total: int) -> None:
+        """Show that a member of an ensemble is done."""
 
     def stage(self, description: str) -> None:
         """Show that another stage begins."""
@@ -78,24 +103,55 @@ def fit_splits(
     options: FitOptions | None = None,
     *,
     progress: FitProgress | None = None,
-    before_saving: Callable[[], None] | None = None,
+    before_saving: Callable[[Path], None] | None = None,
+    after: Callable[[Path], None] | None = None,
 ) -> list[Record]:
     """Train one model per split, append a record for each, keep the one that validated best.
 
-    What ``settings`` does not give has its default. ``before_saving`` is called before the first model is saved, to
-    write what else belongs into the folder; until then an earlier run in it stays as it was.
+    What ``settings`` does not give has its default. The folder belongs to this run: one that holds another is refused,
+    see `run_folder`. ``before_saving`` is called with the folder before the first model is saved, to write what else
+    belongs into it, ``after`` at the end, such as to write a page.
     """
-    if model not in PATCHERS:
-        raise InputError(f"fit_splits trains one of {', '.join(PATCHERS)}, got {model!r}; run_job trains a baseline")
+    if model not in (*PATCHERS, AUTO):
+        raise InputError(f"fit_splits trains one of {', '.join((*PATCHERS, AUTO))}, got {model!r}; run_job a baseline")
     options, progress = options or FitOptions(), progress or FitProgress()
-    settings = complete(settings, model)
+    settings = complete(settings, model) if model in PATCHERS else resolve_settings(AUTO)[0] | settings
     runs = plan_runs(graph, options.splits, options.seed)
-    make_folder(out)
+    identity = {
+        "model": model,
+        "settings": settings,
+        "graph": graph.content_hash,
+        "splits": [split.hash for split in graph.splits],
+        "memory": options.memory,
+    }
+    with run_folder(out, identity, resume=options.resume, overwrite=options.overwrite) as folder:
+        records, kept = _run_all(graph, model, settings, folder, options, runs, progress, before_saving)
+        if kept is not None:
+            if graph.node_ids is not None:
+                progress.stage("predicting")
+                write_predictions(kept, graph, folder / PREDICTIONS)
+            _evaluate(kept, graph, folder, options, progress)
+        if after is not None:
+            after(folder)
+    return records
+
+
+def _run_all(
+    graph: Graph,
+    model: str,
+    settings: dict[str, Any],
+    out: Path,
+    options: FitOptions,
+    runs: list[tuple[int, int]],
+    progress: FitProgress,
+    before_saving: Callable[[Path], None] | None,
+) -> tuple[list[Record], NodeClassifier | None]:
+    """Return the records, and the classifier that was kept, None where it was evaluated before."""
     key = settings_hash(settings if options.memory is None else {**settings, "memory": options.memory})
     finished = _finished(out, graph, settings, options.memory) if options.resume else {}
     records: list[Record] = []
     best = -1.0
-    kept: GPatcherClassifier | None = None
+    kept: NodeClassifier | None = None
     cache = Cache()
     how: dict[str, Any] = {
         name: getattr(options, name) for name in ("device", "memory", "patch_table", "engine", "workers")
@@ -107,21 +163,27 @@ def fit_splits(
             continue
         # the checkpoint of another run or other settings is never taken for this one's
         checkpoint = out / f"checkpoint-{graph.content_hash}-{key}-{split}-{seed}.safetensors"
-        if not options.resume:
-            _remove_checkpoints(checkpoint)
 
         def show(epoch: int, figures: dict[str, float], number: int = number) -> None:
             progress.epoch(number, len(runs), epoch, settings["train"]["epochs"], figures)
 
+        auto = AutoOptions(options.refit, options.cross_validate, options.jobs, progress.member)
         job = Job("fit", graph.name, model, settings, split, seed)
         run = run_job(
-            job, graph, cache=cache, checkpoint=checkpoint, progress=show, extraction_progress=progress.extracted, **how
+            job,
+            graph,
+            cache=cache,
+            checkpoint=checkpoint,
+            progress=show,
+            extraction_progress=progress.extracted,
+            auto=auto,
+            **how,
         )
         # the model first: a run that is on record is not made again
         if run.record["val_accuracy"] > best and run.classifier is not None:
             best, kept = run.record["val_accuracy"], run.classifier
             if before_saving is not None:
-                before_saving()
+                before_saving(out)
                 before_saving = None
             kept.save(out, source=options.source)
         append_record(out / RECORDS, run.record)
@@ -129,14 +191,8 @@ def fit_splits(
         records.append(run.record)
     if kept is None and not (out / EVALUATION).exists():
         # all runs were finished, but a kill came before the evaluation
-        kept = GPatcherClassifier.load(out, graph)
-    if kept is None:
-        return records
-    if graph.node_ids is not None:
-        progress.stage("predicting")
-        write_predictions(kept, graph, out / PREDICTIONS)
-    _evaluate(kept, graph, out, options.compare, progress)
-    return records
+        kept = load_model(out, graph)
+    return records, kept
 
 
 def _finished(out: Path, graph: Graph, settings: dict[str, Any], memory: int | None) -> dict[tuple[int, int], Record]:
@@ -150,37 +206,53 @@ def _finished(out: Path, graph: Graph, settings: dict[str, Any], memory: int | N
 
 
 def _remove_checkpoints(checkpoint: Path) -> None:
-    """Remove the checkpoint of a run, and those of each choice of extractors that it compares."""
+    """Remove the checkpoint of a run: a file, one for each choice of extractors, or a folder with members."""
     # a name begins with a letter, so that seed 1 does not match those of seed 10
     for path in (checkpoint, *checkpoint.parent.glob(f"{checkpoint.stem}-[a-z]*{checkpoint.suffix}")):
         path.unlink(missing_ok=True)
+    remove_folder(checkpoint.with_suffix(""))
 
 
-def _evaluate(classifier: GPatcherClassifier, graph: Graph, out: Path, compare: bool, progress: FitProgress) -> None:
-    """Evaluate a trained model beside MLP and GCN, and write evaluation.json, from which its page is made."""
+def _evaluate(classifier: NodeClassifier, graph: Graph, out: Path, options: FitOptions, progress: FitProgress) -> None:
+    """Evaluate a trained model beside baselines, and write evaluation.json, from which its page is made."""
     notes = []
     baselines: list[BaselineResult] = []
-    if not compare:
-        notes.append("MLP and GCN were not trained (--no-compare).")
+    if not options.compare:
+        notes.append("Baselines were not trained (--no-compare).")
     elif is_large(graph):
-        notes.append("MLP and GCN are not trained beside it on a graph of this size.")
+        notes.append("Baselines are not trained beside it on a graph of this size.")
     else:
-        baselines = train_baselines(classifier, graph, progress)
+        baselines = train_baselines(classifier, graph, progress, options.jobs)
     progress.stage("evaluating")
     write_evaluation(evaluate(classifier, graph, baselines, notes), out)
 
 
 def train_baselines(
-    classifier: GPatcherClassifier, graph: Graph, progress: FitProgress | None = None
+    classifier: NodeClassifier, graph: Graph, progress: FitProgress | None = None, jobs: int | None = 1
 ) -> list[BaselineResult]:
-    """Train MLP and GCN on the split and features of a fitted model, with its training settings."""
+    """Train baselines on the split of a fitted model: MLP and GCN, beside an ensemble some more."""
     progress = progress or FitProgress()
+    single = isinstance(classifier, GPatcherClassifier)
+    settings = baseline_settings(classifier) if isinstance(classifier, GPatcherClassifier) else None
+    rows = SINGLE_BASELINES if single else AUTO_BASELINES
     nodes = evaluated_nodes(classifier, graph)[1]
-    cache, results = Cache(), []
-    for name, title in BASELINES.items():
-        progress.stage(f"training {title} for comparison")
-        job = Job("fit", graph.name, name, baseline_settings(classifier), 0, classifier.seed)
-        run = run_job(job, graph, classifier.split_, cache=cache, device=classifier.device)
-        figures = (run.record[name] for name in ("val_accuracy", "test_accuracy", "train_seconds"))
-        results.append(BaselineResult(title, run.predict(nodes), *figures))
-    return results
+    shared = (graph, classifier.split_, nodes, settings, classifier.seed, classifier.device)
+    engine = ProcessEngine(1 if single else choose_jobs(graph, jobs, classifier.device))
+    results: dict[str, BaselineResult] = {}
+    progress.stage("training baselines for comparison")
+    for title, result in engine.map(_train_one, rows, shared):
+        results[title] = result
+        progress.stage(f"training baselines for comparison: {len(results)} of {len(rows)} done")
+    return [results[title] for title in rows]
+
+
+def _train_one(
+    title: str, graph: Graph, split: Split, nodes: IntArray, settings: Any, seed: int, device: str
+) -> BaselineResult:
+    """Train a baseline; without settings by the protocol of the paper."""
+    name, changes = AUTO_BASELINES[title]
+    if settings is None:
+        settings = resolve_settings(name, preset="default", changes=changes)[0]
+    run = run_job(Job("fit", graph.name, name, settings, 0, seed), graph, split, device=device)
+    figures = (run.record[field] for field in ("val_accuracy", "test_accuracy", "train_seconds"))
+    return BaselineResult(title, run.predict(nodes), *figures)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
 
 from gpatcher.arrays import IntArray
-from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.estimator.base import NodeClassifier
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.tables.write import write_pieces
@@ -19,22 +18,23 @@ from gpatcher.trust.conformal import coverage
 
 _ROWS = 1 << 16  # predicted and written at a time
 
-Columns = dict[str, npt.NDArray[Any]]
+Columns = dict[str, Any]  # arrays of NumPy or pyarrow
 
 
 def write_predictions(
-    classifier: GPatcherClassifier,
+    classifier: NodeClassifier,
     graph: Graph,
     path: Path,
     progress: Callable[[int, int], None] | None = None,
     conformal: float | None = None,
 ) -> None:
     """Write a row for every node, .csv or .parquet, a piece at a time; see `prediction_columns`."""
+    as_text = path.suffix.lower() == ".csv"
 
     def pieces() -> Iterator[Columns]:
         for start in range(0, graph.n, _ROWS):
             stop = min(start + _ROWS, graph.n)
-            yield prediction_columns(classifier, graph, np.arange(start, stop), conformal)
+            yield prediction_columns(classifier, graph, np.arange(start, stop), conformal, as_text)
             if progress is not None:
                 progress(stop, graph.n)
 
@@ -42,16 +42,19 @@ def write_predictions(
 
 
 def prediction_columns(
-    classifier: GPatcherClassifier,
+    classifier: NodeClassifier,
     graph: Graph | UnseenNodes,
     nodes: IntArray | None = None,
     conformal: float | None = None,
+    as_text: bool = False,
 ) -> Columns:
-    """Return id, predicted class, a probability per class, confidence and whether a node was trained on.
+    """Return id, predicted class, a probability per class, confidence, known label and part of the split.
 
-    With the level of ``conformal`` sets there is also a column ``set``, a JSON list of class names. The nodes are all
-    by default; of `UnseenNodes` they always are.
+    The part is train, validation, test or none; the label is null where it is not known. With the level of
+    ``conformal`` sets there is also a column ``set`` of lists of class names, or of text such as ``F|M``. The nodes are
+    all by default; of `UnseenNodes` they always are, and these have neither label nor part.
     """
+    names = classifier.classes_
     if isinstance(graph, UnseenNodes):
         logits, positions = classifier.decision_function(graph), graph.nodes
         ids = positions if graph.node_ids is None else graph.node_ids
@@ -59,21 +62,29 @@ def prediction_columns(
         positions = np.arange(graph.n) if nodes is None else nodes
         logits = classifier.decision_function(graph, positions)
         ids = positions if graph.node_ids is None else graph.node_ids[positions]
-    names = classifier.classes_
     probability = classifier.calibration_.probability(logits)
     columns: Columns = {"id": ids, "predicted": names[probability.argmax(1)]}
     columns |= {f"probability_{name}": probability[:, c] for c, name in enumerate(names)}
-    columns |= {"confidence": probability.max(1), "in_training": np.isin(positions, classifier.split_.train)}
+    columns["confidence"] = probability.max(1)
+    columns["label"] = pa.nulls(len(positions), pa.string())
+    if not isinstance(graph, UnseenNodes) and graph.y is not None:
+        y = graph.y[positions]
+        columns["label"] = pa.array(names.astype(str)[y], mask=y < 0)
+    parts = np.full(len(positions), "none", dtype="<U10")
+    split = classifier.split_
+    for part, members in (("train", split.train), ("validation", split.val), ("test", split.test)):
+        parts[np.isin(positions, members)] = part
+    columns["part"] = parts
     if conformal is not None:
         mask = classifier.calibration_.sets(logits, conformal)
         # few sets are distinct: each is spelt out once
         distinct, inverse = np.unique(mask, axis=0, return_inverse=True)
-        texts = [json.dumps([str(name) for name in names[row]], ensure_ascii=False) for row in distinct]
-        columns["set"] = np.array(texts)[inverse]
+        sets = [[str(name) for name in names[row]] for row in distinct]
+        columns["set"] = pa.array(["|".join(one) for one in sets] if as_text else sets).take(pa.array(inverse))
     return columns
 
 
-def conformal_coverage(classifier: GPatcherClassifier, graph: Graph, level: float) -> tuple[float, float, int] | None:
+def conformal_coverage(classifier: NodeClassifier, graph: Graph, level: float) -> tuple[float, float, int] | None:
     """Return the fraction of test nodes whose set holds the label, the mean size of sets, and the number of nodes."""
     labelled = classifier.split_.test[graph.labels()[classifier.split_.test] >= 0]
     if not labelled.size:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from gpatcher.errors import InputError
+from gpatcher.errors import InputError, counted, some, warn_input
 from gpatcher.io import append_line
 
 Record = dict[str, Any]
@@ -45,17 +45,19 @@ def _is_json(text: bytes) -> bool:
 
 
 def read_records(path: Path) -> list[Record]:
-    """Read the records of a file; a line cut short by a kill is skipped, any other damage is an error."""
+    """Read the records of a file; lines that are none are left out, with a warning unless a kill cut them short."""
     if not path.is_file():
         return []
-    records = []
-    lines = path.read_text().splitlines()
+    records, damaged = [], []
+    lines = path.read_bytes().splitlines()
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
-        except ValueError:
-            if number < len(lines) and not line.endswith(_CUT.decode().rstrip("\n")):
-                raise InputError(f"{path}, line {number} is not a record; remove it") from None
+            if not isinstance(record, dict):
+                raise ValueError
+        except (ValueError, RecursionError):
+            if number < len(lines) and not line.endswith(_CUT.rstrip(b"\n")):
+                damaged.append(number)
             continue
         if record.get("version") != RECORD_VERSION:
             raise InputError(
@@ -63,6 +65,9 @@ def read_records(path: Path) -> list[Record]:
                 "convert the file with tools/convert_records.py, or choose another folder"
             )
         records.append(record)
+    if damaged:
+        lines_of = f"{counted(len(damaged), 'line is', 'lines are')} damaged and left out: {some(damaged)}"
+        warn_input(f"{path}: {lines_of}; the other {counted(len(records), 'record')} are used")
     return records
 
 

@@ -8,20 +8,25 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import softmax
 from torch import nn
 
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.baselines import BASELINES, make_baseline
 from gpatcher.datasets.registry import NAMED, canonical_key
 from gpatcher.errors import InputError
+from gpatcher.estimator.base import NodeClassifier, labelled
 from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.estimator.ensemble import AutoClassifier
+from gpatcher.estimator.members import Progress as EnsembleProgress
+from gpatcher.estimator.members import describe_member
 from gpatcher.estimator.memory import peak_rss_mb, reset_peak
 from gpatcher.estimator.prepare import Prepared, as_extractors, check_device
 from gpatcher.estimator.settings import Settings, make_config
@@ -33,7 +38,7 @@ from gpatcher.patches.spectral import LearnedFilter
 from gpatcher.runs.ablations import ShuffledExtractor, patch_graph
 from gpatcher.runs.evaluation import is_large
 from gpatcher.runs.records import RECORD_VERSION, Record, settings_hash, versions
-from gpatcher.runs.settings import PATCHERS
+from gpatcher.runs.settings import AUTO, PATCHERS
 from gpatcher.scale.executors import RayEngine
 from gpatcher.spectral.heterophily import heterophily
 from gpatcher.training.loop import FitResult, Progress, fit, predict_logits
@@ -54,9 +59,9 @@ class Job:
     dataset : str
         What the graph is loaded by.
     model : str
-        ``gpatcher``, ``fast`` or the name of a baseline.
+        ``gpatcher``, ``fast``, ``deep``, ``auto`` or the name of a baseline.
     settings : mapping
-        Sections patches, features, model and train, see `gpatcher.runs.settings`.
+        Sections patches, features, model and train, or auto, see `gpatcher.runs.settings`.
     split, seed : int
     row : str
         Row of the table.
@@ -108,17 +113,21 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What a job gave: its record and the trained model."""
+    """What a job gave: its record and the trained model, a classifier or the module of a baseline."""
 
     record: Record
-    model: nn.Module
-    x: FeatureTable  # what the model reads
-    result: FitResult
-    classifier: GPatcherClassifier | None = None  # None for a baseline
+    classifier: NodeClassifier | None = None
+    module: nn.Module | None = None  # None for an ensemble
+    x: FeatureTable | None = None  # what the module reads
+    result: FitResult | None = None  # figures of its training
 
     def predict(self, nodes: IntArray) -> IntArray:
         """Return the class numbers of some nodes."""
-        return predict_logits(self.model, self.x, nodes).argmax(1).numpy()
+        if self.classifier is not None:
+            return np.asarray(self.classifier.decision_function(nodes=nodes).argmax(1))
+        assert self.module is not None
+        assert self.x is not None
+        return predict_logits(self.module, self.x, nodes).argmax(1).numpy()
 
 
 class Cache:
@@ -161,6 +170,7 @@ def run_job(
     workers: int | None = None,
     progress: Progress | None = None,
     extraction_progress: ExtractionProgress | None = None,
+    auto: AutoOptions | None = None,
 ) -> Run:
     """Train one model on one split; the test nodes are read once, at the end.
 
@@ -178,6 +188,8 @@ def run_job(
         See `GPatcherClassifier` and its ``fit``.
     extraction_progress : callable, optional
         Called with steps done and steps in all while patches are made without eigenvectors.
+    auto : AutoOptions, optional
+        How an ensemble is trained; by default within the split, in this process.
 
     Returns
     -------
@@ -191,8 +203,8 @@ def run_job(
     >>> run_job(Job("fit", "csbm", "mlp", settings, 0, 0), graph, graph.splits[0]).record["epochs"]
     5
     """
-    if job.model not in PATCHERS and job.model not in BASELINES:
-        raise InputError(f"unknown model {job.model!r}; choose one of {', '.join((*BASELINES, *PATCHERS))}")
+    if job.model not in (*BASELINES, *PATCHERS, AUTO):
+        raise InputError(f"unknown model {job.model!r}; choose one of {', '.join((*BASELINES, *PATCHERS, AUTO))}")
     cache = cache or Cache()
     reset_peak()
     started = time.perf_counter()
@@ -200,44 +212,38 @@ def run_job(
         split = _own_split(job, graph)
     if not read_test:
         split = Split(split.train, split.val, np.empty(0, np.int64))
-    classifier = None
-    model: nn.Module
-    if job.model in PATCHERS:
-        classifier = GPatcherClassifier.from_settings(dict(job.settings), device=device, memory=memory, seed=job.seed)
-        if cache.prepared is None or not classifier._matches(cache.prepared, graph):
-            cache.prepared = classifier.prepare(graph, patch_table, progress=extraction_progress)
-        prepared = cache.prepared
-        if job.ablation.get("shuffle_patches"):  # the order is no part of what is prepared, so it is shared as well
-            shuffled = tuple(
-                ShuffledExtractor(size=extractor.size, extractor=extractor, seed=job.seed)
-                for extractor in as_extractors(classifier.patches)
-            )
-            classifier.set_params(patches=shuffled)
-            prepared = tuple(replace(one, extractors=shuffled) for one in prepared)
-        classifier.fit(
-            graph, split, prepared=prepared, progress=progress, checkpoint=checkpoint, engine=engine, workers=workers
+    how: dict[str, Any] = {"device": device, "memory": memory}
+    if job.model == AUTO:
+        trained = _train_ensemble(job, graph, split, how, auto or AutoOptions(), checkpoint, engine)
+    elif job.model in PATCHERS:
+        trained = _train_patches(
+            job,
+            graph,
+            split,
+            cache,
+            how,
+            patch_table,
+            extraction_progress,
+            progress=progress,
+            checkpoint=checkpoint,
+            engine=engine,
+            workers=workers,
         )
-        model, x, result = classifier.model_, classifier.features_, classifier.result_
-        batch_size = classifier.batch_size_
     else:
-        training_graph = _induced_graph(job, graph, split, cache) if job.ablation.get("induced") else graph
-        config = make_config("train", job.settings.get("train", {}))
-        batch_size = config.batch_size
-        x = cache.features(training_graph, make_config("features", job.settings.get("features", {})), device)
-        torch.manual_seed(job.seed)
-        own = job.settings.get("model", {})
-        model = make_baseline(job.model, training_graph, x.shape[1], split, **own).to(x.device)
-        result = fit(model, x, training_graph.labels(), split, config, seed=job.seed, progress=progress)
-    metrics = {
-        "validation": _metrics(model, x, graph, split.val, batch_size),
-        "test": _metrics(model, x, graph, split.test, batch_size) if read_test else None,
-    }
+        trained = _train_baseline(job, graph, split, cache, device, progress)
+    y = graph.labels()
+    held, logits = trained.held_out
+    val_metrics = measure_all(y[held], softmax(logits, axis=1)) if held.size else None
+    test_nodes = labelled(graph, split.test)
+    test_metrics = None
+    if read_test and test_nodes.size:
+        test_metrics = measure_all(y[test_nodes], softmax(trained.logits(test_nodes), axis=1))
     dataset = NAMED.get(canonical_key(job.dataset))
     metric = dataset.metric if dataset else "accuracy"
-    val = (metrics["validation"] or {}).get(metric)
+    val = (val_metrics or {}).get(metric)
     if val is None:
         raise InputError(f"{metric} is not defined on the validation nodes of {graph.name}")
-    test = metrics["test"] or {}
+    test = test_metrics or {}
     record = job.header() | {
         "graph": graph.content_hash,
         "directed": graph.is_directed,
@@ -247,21 +253,157 @@ def run_job(
         "metric": metric,
         "val": val,
         "test": test.get(metric),
-        "val_accuracy": result.val_accuracy,
+        "val_accuracy": (val_metrics or {}).get("accuracy"),
         "test_accuracy": test.get("accuracy"),
-        "metrics": metrics,
-        "epochs": result.epochs,
-        "best_epoch": result.best_epoch,
-        "batch_size": batch_size,
+        "metrics": {"validation": val_metrics, "test": test_metrics},
         "memory": memory,
-        "train_seconds": round(result.seconds, 3),
-        **_patch_fields(classifier, graph, cache),
-        "peak_rss_mb": max(peak_rss_mb(), classifier.workers_peak_mb_ if classifier is not None else 0.0),
+        **_NO_PATCHES,
+        **trained.fields,
+        "peak_rss_mb": max(peak_rss_mb(), trained.workers_peak_mb),
         "seconds": round(time.perf_counter() - started, 3),
         "node_heterophily": cache.node_heterophily(graph),
         "versions": versions(),
     }
-    return Run(record, model, x, result, classifier)
+    return Run(record, trained.classifier, trained.module, trained.x, trained.result)
+
+
+# fields of a record that only some kinds of models have
+_NO_PATCHES: Record = {
+    "extractors": None,
+    "compared": None,
+    "extract_seconds": 0.0,
+    "calibration": None,
+    "response": None,
+    "members": None,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class _Trained:
+    """A trained model and what its record tells of the training."""
+
+    logits: Callable[[IntArray], FloatArray]  # of nodes
+    held_out: tuple[IntArray, FloatArray]  # validation nodes with a label, and their logits
+    fields: Record
+    classifier: NodeClassifier | None = None
+    module: nn.Module | None = None
+    x: FeatureTable | None = None
+    result: FitResult | None = None
+    workers_peak_mb: float = 0.0
+
+
+def _result_fields(result: FitResult, batch_size: int | None) -> Record:
+    return {
+        "epochs": result.epochs,
+        "best_epoch": result.best_epoch,
+        "batch_size": batch_size,
+        "train_seconds": round(result.seconds, 3),
+    }
+
+
+def _train_baseline(
+    job: Job, graph: Graph, split: Split, cache: Cache, device: str, progress: Progress | None
+) -> _Trained:
+    training_graph = _induced_graph(job, graph, split, cache) if job.ablation.get("induced") else graph
+    config = make_config("train", job.settings.get("train", {}))
+    x = cache.features(training_graph, make_config("features", job.settings.get("features", {})), device)
+    torch.manual_seed(job.seed)
+    own = job.settings.get("model", {})
+    module = make_baseline(job.model, training_graph, x.shape[1], split, **own).to(x.device)
+    result = fit(module, x, training_graph.labels(), split, config, seed=job.seed, progress=progress)
+
+    def logits(nodes: IntArray) -> FloatArray:
+        return predict_logits(module, x, nodes, config.batch_size).numpy()
+
+    held = labelled(graph, split.val)
+    fields = _result_fields(result, config.batch_size)
+    return _Trained(logits, (held, logits(held)), fields, module=module, x=x, result=result)
+
+
+def _train_patches(
+    job: Job,
+    graph: Graph,
+    split: Split,
+    cache: Cache,
+    how: dict[str, Any],
+    patch_table: Path | None,
+    extraction_progress: ExtractionProgress | None,
+    **training: Any,
+) -> _Trained:
+    classifier = GPatcherClassifier.from_settings(dict(job.settings), seed=job.seed, **how)
+    if cache.prepared is None or not classifier._matches(cache.prepared, graph):
+        cache.prepared = classifier.prepare(graph, patch_table, progress=extraction_progress)
+    prepared = cache.prepared
+    if job.ablation.get("shuffle_patches"):  # the order is no part of what is prepared, so it is shared as well
+        shuffled = tuple(
+            ShuffledExtractor(size=extractor.size, extractor=extractor, seed=job.seed)
+            for extractor in as_extractors(classifier.patches)
+        )
+        classifier.set_params(patches=shuffled)
+        prepared = tuple(replace(one, extractors=shuffled) for one in prepared)
+    classifier.fit(graph, split, prepared=prepared, **training)
+
+    def logits(nodes: IntArray) -> FloatArray:
+        return classifier.decision_function(graph, nodes)
+
+    held = labelled(graph, split.val)
+    fields = _result_fields(classifier.result_, classifier.batch_size_) | _patch_fields(classifier, graph, cache)
+    return _Trained(
+        logits,
+        (held, logits(held)),
+        fields,
+        classifier,
+        classifier.model_,
+        classifier.features_,
+        classifier.result_,
+        classifier.workers_peak_mb_,
+    )
+
+
+@dataclass(frozen=True)
+class AutoOptions:
+    """How an ensemble is trained, beside the settings of its job: see `AutoClassifier.fit`."""
+
+    refit: bool = False
+    cross_validate: bool = False
+    jobs: int | None = 1
+    progress: EnsembleProgress | None = None
+
+
+def _train_ensemble(
+    job: Job,
+    graph: Graph,
+    split: Split,
+    how: dict[str, Any],
+    options: AutoOptions,
+    checkpoint: Path | None,
+    engine: RayEngine | None,
+) -> _Trained:
+    settings = dict(job.settings["auto"])
+    keep_best = settings.pop("keep_best")
+    classifier = AutoClassifier(**settings, jobs=options.jobs, seed=job.seed, **how)
+    started = time.perf_counter()
+    classifier.fit(
+        graph,
+        split,
+        refit=options.refit,
+        cross_validate=options.cross_validate,
+        folder=None if checkpoint is None else checkpoint.with_suffix(""),
+        progress=options.progress,
+        engine=engine,
+    )
+    if keep_best:
+        classifier.keep_best()
+    fields: Record = {
+        "epochs": None,
+        "best_epoch": None,
+        "batch_size": None,
+        "train_seconds": round(time.perf_counter() - started, 3),
+        "calibration": _calibration(classifier, graph),
+        "members": {"trained": [describe_member(m) for m in classifier.members_], "skipped": classifier.skipped_},
+    }
+    held, logits = classifier.held_out_
+    return _Trained(lambda nodes: classifier.decision_function(graph, nodes), (held, logits), fields, classifier)
 
 
 def _own_split(job: Job, graph: Graph) -> Split:
@@ -272,20 +414,8 @@ def _own_split(job: Job, graph: Graph) -> Split:
     return graph.splits[job.split]
 
 
-def _metrics(
-    model: nn.Module, x: FeatureTable, graph: Graph, nodes: IntArray, batch_size: int | None
-) -> dict[str, float | None] | None:
-    labelled = nodes[graph.labels()[nodes] >= 0]
-    if not labelled.size:
-        return None
-    logits = predict_logits(model, x, labelled, batch_size)
-    return measure_all(graph.labels()[labelled], logits.softmax(1).numpy())
-
-
-def _patch_fields(classifier: GPatcherClassifier | None, graph: Graph, cache: Cache) -> Record:
-    """Return the fields of a record that tell of patches; null for a baseline."""
-    if classifier is None:
-        return {"extractors": None, "compared": None, "extract_seconds": 0.0, "calibration": None, "response": None}
+def _patch_fields(classifier: GPatcherClassifier, graph: Graph, cache: Cache) -> Record:
+    """Return the fields of a record that tell of patches."""
     extractors = [e.extractor if isinstance(e, ShuffledExtractor) else e for e in classifier.extractors_]
     response = None
     if isinstance(extractors[0], LearnedFilter):
@@ -299,7 +429,7 @@ def _patch_fields(classifier: GPatcherClassifier | None, graph: Graph, cache: Ca
     }
 
 
-def _calibration(classifier: GPatcherClassifier, graph: Graph) -> dict[str, float | None]:
+def _calibration(classifier: NodeClassifier, graph: Graph) -> dict[str, float | None]:
     """Return the temperature and the expected calibration error before and after it, on validation and on test."""
     calibration = classifier.calibration_
     test = classifier.split_.test[graph.labels()[classifier.split_.test] >= 0]
@@ -324,7 +454,7 @@ def _induced_graph(job: Job, graph: Graph, split: Split, cache: Cache) -> Graph:
     """
     inner = replace(job, model="gpatcher", settings=job.ablation["induced"], ablation={})
     run = run_job(inner, graph, split, cache=cache, read_test=False)
-    assert run.classifier is not None
+    assert isinstance(run.classifier, GPatcherClassifier)
     return patch_graph(graph, run.classifier.patches_)
 
 

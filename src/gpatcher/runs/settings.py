@@ -28,7 +28,9 @@ Shipped = dict[str, dict[str, dict[str, Any]]]  # data set → model → {"setti
 
 # the extractor that each name stands for; deep reads direct neighbours in several rounds
 PATCHERS = {"gpatcher": "heterophily-aware", "fast": "ppr", "deep": "hop"}
+AUTO = "auto"  # the portfolio, see `gpatcher.estimator.ensemble`
 MODELS = (*baseline_titles(), *PATCHERS)
+_AUTO: Settings = {"auto": {"quality": "good", "budget": None, "keep_best": False}}
 _KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
 
 # NOTE[DIFF] rows are scaled by their scores here too: without it no gradient would reach the filter.
@@ -101,10 +103,14 @@ def resolve_settings(
         Values by dotted name, such as ``{"train.lr": 0.01}``, applied last.
     """
     shipped = shipped_settings() if shipped is None else shipped
-    if model not in MODELS:
-        raise InputError(f"unknown model {model!r}; choose one of {', '.join(MODELS)}")
+    if model not in (*MODELS, AUTO):
+        raise InputError(f"unknown model {model!r}; choose one of {', '.join((*MODELS, AUTO))}")
     if preset not in (None, "paper", "default") and str(preset).lower() not in shipped:
         raise InputError(f"unknown preset {preset!r}; choose paper, default or one of {', '.join(shipped)}")
+    if model == AUTO:
+        if preset is not None:
+            raise InputError(f"the preset {preset!r} is for a single model; pass one of {', '.join(PATCHERS)} too")
+        return apply_changes(_AUTO, changes or {}), None
     chosen: dict[str, Any] = {}
     if preset not in ("paper", "default"):
         chosen = shipped.get((preset or dataset).lower(), {}).get(model, {})
@@ -160,6 +166,8 @@ def apply_changes(settings: Settings, changes: Mapping[str, Any]) -> Settings:
         if section not in settings or not dot:
             sections = ", ".join(settings)
             raise InputError(f"unknown setting {name!r}; write section.name, the sections are {sections}")
+        if section == AUTO and key not in settings[AUTO]:
+            raise InputError(f"unknown setting {name!r}; auto has {', '.join(settings[AUTO])}")
         if section == "patches":
             settings["patches"] = _changed_source(settings["patches"], key, value)
             continue

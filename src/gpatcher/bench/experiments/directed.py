@@ -8,18 +8,8 @@ EXPERIMENT = Experiment(
     description="Models that read the direction of edges, or several hops, on the edges as filed. Chameleon and "
     "Squirrel, also without their duplicate nodes, the WebKB graphs and Actor are directed; the others are not.",
     datasets=(
-        "texas",
-        "wisconsin",
-        "cornell",
-        "chameleon",
-        "squirrel",
-        "actor",
-        "cora",
-        "citeseer",
-        "chameleon-filtered-directed",
-        "squirrel-filtered-directed",
-        "minesweeper",
-        "tolokers",
+        *("texas", "wisconsin", "cornell", "chameleon", "squirrel", "actor", "cora", "citeseer"),
+        *("chameleon-filtered-directed", "squirrel-filtered-directed", "minesweeper", "tolokers"),
     ),
     rows={name: Row(name) for name in _MODELS},
 )

@@ -1,0 +1,86 @@
+"""The folder of a run: it belongs to one run, which is written by one process at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gpatcher.errors import InputError
+from gpatcher.io import locked, make_folder, read_manifest, remove_folder, write_json
+
+_FORMAT, _VERSION = "gpatcher-run", 1
+MANIFEST = "run.json"
+
+
+@contextmanager
+def run_folder(out: Path, identity: Mapping[str, Any], *, resume: bool, overwrite: bool) -> Iterator[Path]:
+    """Yield the folder to write a run into, locked; an error where it holds another run.
+
+    Parameters
+    ----------
+    out : Path
+    identity : mapping
+        What the run is made of, as JSON values; kept in ``run.json``.
+    resume : bool
+        Continue the run in the folder, which must have the same identity.
+    overwrite : bool
+        Replace the run in the folder: the new one is written beside it and takes its place at the end.
+    """
+    if resume and overwrite:
+        raise InputError("--resume continues the run in the folder, --overwrite replaces it; pass one of them")
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file; choose another folder")
+    occupied = out.is_dir() and any(not path.name.startswith(".") for path in out.iterdir())
+    if not occupied or not overwrite:
+        with locked(out):
+            if occupied:
+                _check(out, identity, resume)
+            write_json(out / MANIFEST, {"format": _FORMAT, "version": _VERSION, "identity": dict(identity)})
+            yield out
+        return
+    beside = out.with_name(f".{out.name}.next")
+    with locked(out):
+        remove_folder(beside)
+        make_folder(beside)
+        write_json(beside / MANIFEST, {"format": _FORMAT, "version": _VERSION, "identity": dict(identity)})
+        try:
+            yield beside
+        except BaseException:
+            remove_folder(beside)
+            raise
+        before = out.with_name(f".{out.name}.previous")
+        remove_folder(before)
+        out.replace(before)
+        beside.replace(out)
+        remove_folder(before)
+
+
+def _check(out: Path, identity: Mapping[str, Any], resume: bool) -> None:
+    path = out / MANIFEST
+    if not path.is_file():
+        raise InputError(
+            f"{out} is not empty and holds no run of 'gpatcher fit' ({MANIFEST} is missing); choose another folder, or "
+            "pass --overwrite to replace what is in it"
+        )
+    if not resume:
+        raise InputError(
+            f"{out} holds a run already; choose another folder with --out, continue it with --resume, or replace it "
+            "with --overwrite"
+        )
+    kept = read_manifest(path, _FORMAT, _VERSION, "run")["identity"]
+    wanted = json.loads(json.dumps(dict(identity)))
+    changed = [name for name in {**kept, **wanted} if kept.get(name) != wanted.get(name)]
+    if changed:
+        name = changed[0]
+        raise InputError(
+            f"--resume continues the run in {out}, but its {name} was {_short(kept.get(name))} and is now "
+            f"{_short(wanted.get(name))}; choose another folder with --out, or replace the run with --overwrite"
+        )
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,63 @@
+"""`gpatcher verify`, and options and tables with extreme or hostile values: one line and exit code 2, no traceback."""
+
+import pytest
+
+from gpatcher.datasets.load import load_graph
+from gpatcher.errors import InputError
+from gpatcher.estimator.prepare import check_device
+from gpatcher.graph.storage import save_graph
+from gpatcher.patches.ppr import PPR
+from gpatcher.patches.store import write_patches
+
+
+def test_verify(tmp_path, command_in):
+    graph = load_graph("csbm:n=60,features=4")
+    save_graph(graph, tmp_path / "graph")
+    write_patches(graph, tmp_path / "patches", PPR(size=4))
+    done = command_in(tmp_path, "verify", ".")
+    assert "2 manifests and" in done.stdout
+    assert "all as written" in done.stdout
+    for path in ((tmp_path / "graph/x.npy"), next((tmp_path / "patches").glob("*.npy"))):
+        content = bytearray(path.read_bytes())
+        content[-1] ^= 1
+        path.write_bytes(content)
+    done = command_in(tmp_path, "verify", ".", code=1)
+    assert "2 problems" in done.stdout
+    assert all(name in done.stderr for name in ("x.npy is damaged", "patches/00000-"))
+
+
+def test_verify_of_nothing(tmp_path, command_in):
+    assert "holds nothing to verify" in command_in(tmp_path, "verify", ".", code=2).stderr
+    assert "is not a folder" in command_in(tmp_path, "verify", "missing", code=2).stderr
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "0", "-1", "1e300"])
+def test_memory_must_be_a_number_of_gib(tmp_path, command_in, value):
+    shown = command_in(tmp_path, "store", "csbm:n=60", "--memory", value, "--out", "g", code=2).stderr
+    assert "--memory must be a number of GiB above 0" in shown
+
+
+@pytest.mark.parametrize("seed", ["-1", str(2**64), str(10**30)])
+def test_seeds_beyond_64_bits(tmp_path, command_in, seed):
+    assert "--seed" in command_in(tmp_path, "bench", "defaults", "--seed", seed, code=2).stderr
+
+
+@pytest.mark.parametrize("weight", ["1e-320", "1e308"])
+def test_extreme_weights_in_tables_name_their_line(tmp_path, command_in, weight):
+    (tmp_path / "e.csv").write_text(f"source,target,w\na,b,1\nb,c,{weight}\n")
+    for command in ("store", "diagnose"):
+        shown = command_in(tmp_path, command, "--edges", "e.csv", "--weight", "w", "--out", "g", code=2).stderr
+        assert "'w' are extreme, the first on line 3" in shown
+
+
+def test_markup_in_names_is_shown_as_it_is(tmp_path, command_in):
+    (tmp_path / "n.csv").write_text("id,label\n[/b],[red]\nb,[/]\nc,[red]\nd,[/]\n")
+    (tmp_path / "[e].csv").write_text("source,target\n[/b],b\nb,c\nc,d\n")
+    command_in(tmp_path, "store", "--nodes", "n.csv", "--edges", "[e].csv", "--out", "[/b]")
+    assert "[red]" in command_in(tmp_path, "diagnose", "--nodes", "n.csv", "--edges", "[e].csv").stdout
+
+
+def test_a_device_without_data_is_refused():
+    with pytest.raises(InputError, match="the device 'meta' cannot be used"):
+        check_device("meta")
+    assert check_device("cpu").type == "cpu"
