@@ -63,7 +63,7 @@ def graph_source(
         bool | None,
         _data(
             None,
-            "Whether the direction of edges counts. Default: where some, but not all, are given in both.",
+            "Whether the direction of edges counts. Default: inferred from the edges, and printed.",
             "--directed/--undirected",
         ),
     ] = None,

@@ -130,7 +130,7 @@ def load_tables(nodes: Any, edges: Any, *, encoder: TableEncoder | None = None, 
             node_ids=edge_rows.ids.to_numpy(zero_copy_only=False),
         )
         counts = Counts(**edge_rows.counts, added=added, duplicate_edges=graph.duplicate_edges)
-        if not (points(graph) if parsed.directed is None else parsed.directed):
+        if not (points(graph, edge_rows) if parsed.directed is None else parsed.directed):
             graph = make_undirected(graph)
         encoder, graph = add_node_data(graph, node_rows, encoded.result())
     if node_rows is None:

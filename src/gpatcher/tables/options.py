@@ -42,7 +42,8 @@ class TableOptions:
         Delimiter of text files; by default detected in the first line.
     directed : bool, optional
         Keep the direction of the edges, or make each row an edge in both directions. By default the direction is kept
-        where some edges but not all are given in both: a file of undirected edges has all or none.
+        where some edges but not all are given in both, or where none is and the sources are not just the first of the
+        two nodes in some order: see `gpatcher.tables.edges.points`.
     on_unknown_id : {"error", "drop", "add"}
         Edge to an id that is not in the nodes: raise an error, drop the edge or add the node.
     on_duplicate_id : {"error", "first"}
