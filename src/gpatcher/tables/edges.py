@@ -264,9 +264,10 @@ def edge_weights(table: TableSource, column: str, values: Any, rows: IntArray | 
 def points(graph: Graph, rows: EdgeRows) -> bool:
     """Return whether the direction of the edges seems to mean something.
 
-    Where some edges have a reverse edge it does, unless all have. Where none has, the table may list each undirected
-    edge once: then its two nodes are in a fixed order (of the nodes, of the rows, or of the ids), or in a random one,
-    which gives a node as many outgoing as incoming edges up to chance, the mean of (out - in)² / (out + in) being 1.
+    Where some edges have a reverse edge it does, unless all have. Where hardly any has, the table may list each
+    undirected edge once: then its two nodes are in a fixed order (of the nodes, of the rows, or of the ids), or in a
+    random one, which gives a node as many outgoing as incoming edges up to chance, the mean of (out - in)² / (out + in)
+    being 1.
     """
     edges = graph.stored_edges - graph.self_loops
     mutual = edges - graph.one_way_edges
@@ -275,7 +276,7 @@ def points(graph: Graph, rows: EdgeRows) -> bool:
     source, target = rows.edge_index
     outgoing, incoming = (np.bincount(end, minlength=graph.n) for end in (source, target))
     # in a bipartite graph the direction tells no more than the part
-    if mutual or edges < _ENOUGH_EDGES or not (outgoing * incoming).any() or _is_ordered(rows, graph.n):
+    if edges < _ENOUGH_EDGES or not (outgoing * incoming).any() or _is_ordered(rows, graph.n):
         return False
     degree = outgoing + incoming
     imbalance = (outgoing - incoming)[degree > 0] ** 2 / degree[degree > 0]
