@@ -120,7 +120,7 @@ def _target(out: Path | None, to_table: str | None, overwrite: bool, places: dic
 def _check_not_read(to_table: str, source: dict[str, Any]) -> None:
     """Refuse to replace a table that the model or this command reads."""
     for name in ("nodes", "edges"):
-        if (source.get(name) or "").lower() == to_table.lower():
+        if source.get(name) is not None and source[name].lower() == to_table.lower():
             raise InputError(f"--to-table {to_table!r} is the table of {name} itself; choose another name")
 
 

@@ -250,8 +250,8 @@ class Reader:
             names = self.database.tables(cursor)
         lower = {table.lower(): table for table in names}
         close = difflib.get_close_matches(name.lower(), lower, n=1)
-        hint = f"did you mean {lower[close[0]]!r}? " if close else ""
-        raise InputError(f"{self.database} has no table {name!r}; {hint}The tables are: {some(names) or 'none'}")
+        hint = f"did you mean {lower[close[0]]!r}? The" if close else "the"
+        raise InputError(f"{self.database} has no table {name!r}; {hint} tables are: {some(names) or 'none'}")
 
     def options(self, rows: int) -> dict[str, str]:
         """Return the options of a statement whose batches have this many rows."""
