@@ -240,7 +240,10 @@ def test_postgres_gives_several_batches(postgres):
         stream = source.batches(["note"], (), 1)
         first = next(stream)
         assert 0 < first.num_rows < 400_000
-        stream.close()  # in the middle
+        stream.close()  # in the middle: its connection is not used again
+        assert opened.idle == []
+        assert next(opened.query("SELECT 1 AS a", "nodes").batches(["a"], (), 1)).to_pylist() == [{"a": 1}]
+        assert len(opened.idle) == 1
 
 
 def test_a_stored_graph_is_the_graph(filled, tmp_path):

@@ -174,14 +174,15 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[Reader]:
         """Yield a reader of queries, which all see the same state of the database."""
-        with self.connect() as connection:
+        with ExitStack() as stack:
+            connection = stack.enter_context(self.connect())
             snapshot = None
             if self.kind == POSTGRESQL:
                 with connection.cursor() as cursor, self.errors("a snapshot", "check the rights of the user"):
                     cursor.execute(_READ_ONLY)
                     cursor.execute("SELECT pg_export_snapshot()")
                     snapshot = cursor.fetchone()[0]
-            yield Reader(self, connection, snapshot)
+            yield Reader(self, connection, snapshot, [connection], stack)
 
     def parts(self, name: str) -> tuple[str | None, str]:
         """Return schema and table of a name; of SQLite a name has one part, which may hold a dot."""
@@ -221,7 +222,9 @@ class Reader:
 
     database: Database
     connection: Any
-    snapshot: str | None  # of PostgreSQL, where each query has a connection of its own: several are read at once
+    snapshot: str | None  # of PostgreSQL, where queries that are read at once have connections of their own
+    idle: list[Any]  # connections of PostgreSQL with that snapshot
+    stack: ExitStack  # closes them
 
     def query(self, source: Any, name: str) -> Query:
         """Look up the columns of a query or a table; messages call a query "the query of ``name``"."""
@@ -238,13 +241,12 @@ class Reader:
             text = f"SELECT * FROM {rows}"
         # as it is: around it, SQLite would give columns of the same name other names
         describe = text if self.database.kind == SQLITE else f"SELECT * FROM {rows} AS described LIMIT 0"
-        with self.connection.cursor(adbc_stmt_kwargs=self.options(1)) as cursor, self.database.errors(shown):
-            cursor.execute(describe)
-            schema = cursor.fetch_record_batch().schema
+        with self.stream(describe, shown, 1) as batches:
+            schema = batches.schema
         return Query(self, shown, table, rows, schema)
 
     def _require_table(self, name: str) -> None:
-        with self.connection.cursor() as cursor:
+        with self._lend() as connection, connection.cursor() as cursor:
             if self.database.has_table(cursor, name):
                 return
             names = self.database.tables(cursor)
@@ -253,21 +255,32 @@ class Reader:
         hint = f"did you mean {lower[close[0]]!r}? The" if close else "the"
         raise InputError(f"{self.database} has no table {name!r}; {hint} tables are: {some(names) or 'none'}")
 
-    def options(self, rows: int) -> dict[str, str]:
-        """Return the options of a statement whose batches have this many rows."""
-        return {"adbc.sqlite.query.batch_rows": str(rows)} if self.database.kind == SQLITE else {}
+    @contextmanager
+    def _lend(self) -> Iterator[Any]:
+        """Yield a connection that nobody reads from; one whose rows are left unread is not lent again."""
+        if self.snapshot is None:  # a connection of SQLite serves several queries at once
+            yield self.connection
+            return
+        try:
+            connection = self.idle.pop()
+        except IndexError:
+            connection = self.stack.enter_context(self.database.connect())
+            with connection.cursor() as cursor, self.database.errors("a snapshot", "run it again"):
+                cursor.execute(_READ_ONLY)
+                cursor.execute(f"SET TRANSACTION SNAPSHOT '{self.snapshot}'")
+        try:
+            yield connection
+        except BaseException:
+            if connection is not self.connection:  # which keeps the snapshot
+                connection.close()
+            raise
+        self.idle.append(connection)
 
     @contextmanager
-    def stream(self, sql: str, what: str) -> Iterator[Any]:
-        """Yield the batches of a query as the driver fetches them."""
-        with ExitStack() as stack:
-            connection = self.connection
-            if self.snapshot is not None:
-                connection = stack.enter_context(self.database.connect())
-                with connection.cursor() as cursor, self.database.errors("a snapshot", "run it again"):
-                    cursor.execute(_READ_ONLY)
-                    cursor.execute(f"SET TRANSACTION SNAPSHOT '{self.snapshot}'")
-            cursor = stack.enter_context(connection.cursor(adbc_stmt_kwargs=self.options(_SQLITE_ROWS)))
+    def stream(self, sql: str, what: str, rows: int) -> Iterator[Any]:
+        """Yield the batches of a query as the driver fetches them, of SQLite with this many rows."""
+        options = {"adbc.sqlite.query.batch_rows": str(rows)} if self.database.kind == SQLITE else {}
+        with self._lend() as connection, connection.cursor(adbc_stmt_kwargs=options) as cursor:
             with self.database.errors(what):
                 cursor.execute(sql)
                 batches = cursor.fetch_record_batch()
@@ -296,9 +309,11 @@ class Query:
         of their own scale, or without one if all are whole; else text. Types without a like in Arrow become text.
         """
         expressions = ", ".join(self._expression(name, written) for name in columns)
-        with self.reader.stream(f"SELECT {expressions} FROM {self.rows} AS selected", self.shown) as stream:
-            waiting: list[Any] = []
-            rows = 0
+        waiting: list[Any] = []
+        rows = 0
+        sql = f"SELECT {expressions} FROM {self.rows} AS selected"
+        with self.reader.stream(sql, self.shown, _SQLITE_ROWS) as stream:
+            schema = stream.schema
             with self._errors(columns):
                 for batch in stream:
                     waiting.append(batch)
@@ -306,7 +321,7 @@ class Query:
                     if rows >= size:
                         yield self._table(waiting, written)
                         waiting, rows = [], 0
-            yield self._table(waiting or [pa.RecordBatch.from_pylist([], stream.schema)], written)
+        yield self._table(waiting or [pa.RecordBatch.from_pylist([], schema)], written)
 
     def _expression(self, name: str, written: Sequence[str]) -> str:
         """Return a column as SQL, with a cast where the driver has no type of Arrow for it."""
