@@ -242,8 +242,26 @@ def test_postgres_gives_several_batches(postgres):
         assert 0 < first.num_rows < 400_000
         stream.close()  # in the middle: its connection is not used again
         assert opened.idle == []
-        assert next(opened.query("SELECT 1 AS a", "nodes").batches(["a"], (), 1)).to_pylist() == [{"a": 1}]
+        rows = opened.query("SELECT 1 AS a", "nodes").batches(["a"], (), 1)
+        assert [row for table in rows for row in table.to_pylist()] == [{"a": 1}]
         assert len(opened.idle) == 1
+
+
+def test_a_connection_that_is_lost(postgres):
+    query = "SELECT i AS source, repeat('x', 100) AS note FROM generate_series(1, 4000000) AS s(i)"
+    with Database.parse(postgres.full_url).reading() as opened:
+        stream = opened.query(query, "edges").batches(["source", "note"], (), 1)
+        next(stream)
+        reading = "query LIKE '%4000000%' AND pid <> pg_backend_pid()"
+        postgres.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {reading}")
+        with pytest.raises(InputError, match=r"the query of edges failed: .*run it again"):
+            list(stream)
+
+
+def test_an_error_in_a_later_row(postgres):
+    query = "SELECT i AS source, 1 / (300000 - i) AS target FROM generate_series(1, 400000) AS s(i)"
+    with pytest.raises(InputError, match="division by zero; correct the SQL"):
+        read_tables(None, query, database=postgres.full_url)
 
 
 def test_a_stored_graph_is_the_graph(filled, tmp_path):

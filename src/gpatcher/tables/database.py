@@ -29,6 +29,7 @@ _QUERY = re.compile(r"\s*(\(|--|/\*|(select|with|values|table)\b[\s*(]*\S)", re.
 _BUSY_MILLISECONDS = 10_000  # to wait for another program that writes to an SQLite file
 _SQLITE_ROWS = 1 << 20  # of a batch; the driver takes the type of each column from the first
 _READ_ONLY = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_SAME_ORDER = "SET LOCAL synchronize_seqscans = off"  # else a scan may begin where that of another program is
 _LONGEST_NAME = 63  # bytes; PostgreSQL cuts what is longer
 _MISMATCH = re.compile(r"Type mismatch in column (\d+): expected (\w+) but got (\w+)")
 # types of PostgreSQL that the driver turns into types of Arrow that the readers of columns know; others become text
@@ -180,6 +181,7 @@ class Database:
             if self.kind == POSTGRESQL:
                 with connection.cursor() as cursor, self.errors("a snapshot", "check the rights of the user"):
                     cursor.execute(_READ_ONLY)
+                    cursor.execute(_SAME_ORDER)
                     cursor.execute("SELECT pg_export_snapshot()")
                     snapshot = cursor.fetchone()[0]
             yield Reader(self, connection, snapshot, [connection], stack)
@@ -268,6 +270,7 @@ class Reader:
             with connection.cursor() as cursor, self.database.errors("a snapshot", "run it again"):
                 cursor.execute(_READ_ONLY)
                 cursor.execute(f"SET TRANSACTION SNAPSHOT '{self.snapshot}'")
+                cursor.execute(_SAME_ORDER)
         try:
             yield connection
         except BaseException:
@@ -349,7 +352,8 @@ class Query:
     @contextmanager
     def _errors(self, columns: Sequence[str]) -> Iterator[None]:
         """Turn errors while rows arrive into an InputError."""
-        with self.reader.database.errors(self.shown):
+        advice = "correct the SQL, or run it again where the connection was lost"
+        with self.reader.database.errors(self.shown, advice):
             try:
                 yield
             except OSError as error:
