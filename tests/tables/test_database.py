@@ -193,7 +193,7 @@ def test_a_name_is_no_sql(filled):
         ("SELECT nope FROM people", "nope"),
         ("SELECT * FROM nobody", "nobody"),
         ("SELECT id, label FROM people; DROP TABLE people", "failed"),
-        ("(DELETE FROM people)", "failed"),
+        ("/* all */ DELETE FROM people", "failed"),
         ("WITH gone AS (DELETE FROM people RETURNING *) SELECT * FROM gone", "failed"),
         ("SELECT id, id, label FROM people", "1 column name appears more than once: id"),
         ("SELECT * FROM people WHERE id < 0", "the query of nodes has the columns id, .* but no rows"),
@@ -810,14 +810,20 @@ def test_paths_of_sqlite(sqlite, tmp_path, monkeypatch):
 
 
 def test_what_is_a_query():
-    for query in (
+    queries = [
         "select 1",
         " SELECT\n1",
         "WITH a AS (SELECT 1) SELECT * FROM a",
         "(select 1)",
         "select(1)",
-        "VALUES (1)",
-    ):
-        assert is_query(query)
-    for name in ("people", "selected", "select", "with", "table", "values_2024", "my table", "public.people"):
-        assert not is_query(name)
+        "select*from a",
+    ]
+    for query in [*queries, "-- all\nSELECT 1", "with a(b)\nas (select 1) select b from a"]:
+        assert is_query(query), query
+    for name in ("people", "selected", "select", "with", "table.csv", "with love", "my table", "select.csv", "(1).csv"):
+        assert not is_query(name), name
+
+
+def test_a_file_with_the_name_of_a_query(run_here, tmp_path):
+    (tmp_path / "select all.csv").write_text("source,target\na,b\n")
+    assert json.loads(run_here("diagnose", "--edges", "select all.csv", "--no-spectral", "--json").stdout)["nodes"] == 2

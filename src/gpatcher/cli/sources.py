@@ -132,7 +132,7 @@ def table_places(nodes: str | None, edges: str | None, database: str | None) -> 
         return {"nodes": nodes, "edges": edges, "database": Database.parse(database)}
     tables = {"nodes": nodes, "edges": edges}
     for name, table in tables.items():
-        if table is not None and is_query(table):
+        if table is not None and is_query(table) and not Path(table).exists():
             raise InputError(f"--{name} {table!r} is a query; say of which database with --database URL")
     return {name: None if table is None else str(Path(table).absolute()) for name, table in tables.items()}
 
