@@ -260,6 +260,11 @@ def test_a_connection_that_is_lost(postgres):
 
 def test_an_error_in_a_later_row(postgres):
     query = "SELECT i AS source, 1 / (300000 - i) AS target FROM generate_series(1, 400000) AS s(i)"
+    with Database.parse(postgres.full_url).reading() as opened:
+        with pytest.raises(InputError, match="division by zero; correct the SQL"):
+            list(opened.query(query, "edges").batches(["target"], (), 1))
+        rows = opened.query("SELECT 1 AS a", "nodes").batches(["a"], (), 1)  # another connection, the same snapshot
+        assert sum(batch.num_rows for batch in rows) == 1
     with pytest.raises(InputError, match="division by zero; correct the SQL"):
         read_tables(None, query, database=postgres.full_url)
 

@@ -184,6 +184,7 @@ class Database:
                     cursor.execute(_SAME_ORDER)
                     cursor.execute("SELECT pg_export_snapshot()")
                     snapshot = cursor.fetchone()[0]
+                    cursor.execute("SAVEPOINT before_reading")  # an error after it does not end the snapshot
             yield Reader(self, connection, snapshot, [connection], stack)
 
     def parts(self, name: str) -> tuple[str | None, str]:
