@@ -6,8 +6,9 @@ The fast path, `stream_edges`, takes tables in which everything is right. Where 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,6 +21,7 @@ from gpatcher.arrays import BoolArray, FloatArray, IntArray
 from gpatcher.errors import InputError, counted, some, warn_input
 from gpatcher.graph.checks import MAX_WEIGHT, MIN_WEIGHT, is_weight
 from gpatcher.graph.graph import Graph
+from gpatcher.tables.database import Reader
 from gpatcher.tables.edge_columns import EdgePlan, EdgeSums
 from gpatcher.tables.ids import Ids
 from gpatcher.tables.nodes import NodeRows, to_floats
@@ -49,26 +51,26 @@ class EdgeRows:
     node_columns: dict[str, Any]  # made of the other columns of the edges
 
 
-def open_edges(source: Any, options: TableOptions) -> TableSource:
+def open_edges(source: Any, options: TableOptions, reader: Reader | None = None) -> TableSource:
     """Open the table of edges, which must have the columns of the options."""
-    table = TableSource.open(source, options.delimiter, "edges")
+    table = TableSource.open(source, options.delimiter, "edges", reader)
     table.require(options.edge_columns)
     return table
 
 
-def prefetch(batches: Iterator[Any]) -> Iterator[Any]:
-    """Return an iterator whose next batch is read on a thread; reading starts with the call."""
-    pool = ThreadPoolExecutor(1)
-    first = pool.submit(next, batches, None)
+@contextmanager
+def prefetch(batches: Generator[Any, None, None]) -> Iterator[Iterator[Any]]:
+    """Yield an iterator whose next batch is read on a thread; reading starts at once, and has ended in the end."""
+    with closing(batches), ThreadPoolExecutor(1) as pool:
+        first = pool.submit(next, batches, None)
 
-    def rest() -> Iterator[Any]:
-        batch = first
-        with pool:
+        def rest() -> Iterator[Any]:
+            batch = first
             while (table := batch.result()) is not None:
                 batch = pool.submit(next, batches, None)
                 yield table
 
-    return rest()
+        yield rest()
 
 
 def stream_edges(batches: Iterator[Any], options: TableOptions, ids: Any, plan: EdgePlan) -> EdgeRows:

@@ -15,7 +15,7 @@ from gpatcher.arrays import Features, FloatArray, IntArray
 from gpatcher.errors import InputError, counted
 from gpatcher.graph.graph import Graph
 from gpatcher.tables.edge_columns import EdgeSums
-from gpatcher.tables.edges import edge_weights
+from gpatcher.tables.edges import edge_weights, open_edges
 from gpatcher.tables.encoder import TableEncoder
 from gpatcher.tables.ids import Ids, dtype_name
 from gpatcher.tables.nodes import NodeRows, read_nodes
@@ -23,7 +23,7 @@ from gpatcher.tables.options import TableOptions
 from gpatcher.tables.reader import TableSource
 from gpatcher.tables.values import combine_chunks, is_number, is_text, to_numbers, to_numpy
 
-_OPTIONS = ("id", "source", "target", "weight", "delimiter", "on_duplicate_id", "on_missing_id")
+_OPTIONS = ("id", "source", "target", "weight", "delimiter", "on_duplicate_id", "on_missing_id", "database")
 
 
 def read_new_tables(
@@ -44,22 +44,24 @@ def read_new_tables(
         )
     if encoder is None and not raw_features:
         parsed = replace(parsed, features=())
-    edge_table = TableSource.open(edges, parsed.delimiter, "edges")
-    edge_table.require(parsed.edge_columns)
-    for column in () if encoder is None else encoder.edges.edge_names:
-        edge_table.require({"edge_features": column})
-    rows = read_nodes(TableSource.open(nodes, parsed.delimiter, "nodes"), parsed, encoder)
+    features = [] if encoder is None else encoder.edges.edge_names
+    with parsed.reading() as reader:
+        edge_table = open_edges(edges, parsed, reader)
+        for column in features:
+            edge_table.require({"edge_features": column})
+        rows = read_nodes(TableSource.open(nodes, parsed.delimiter, "nodes", reader), parsed, encoder)
+        # at once: a database may give the rows in another order when it is asked again
+        columns = edge_table.read([*parsed.edge_columns.values(), *features], written=parsed.endpoints)
 
-    old = pa.array(np.arange(graph.n) if graph.node_ids is None else graph.node_ids)
-    old = old.cast(pa.large_string()) if is_text(old.type) else old.cast(pa.int64()) if is_number(old.type) else old
+    old = _like_read(pa.array(np.arange(graph.n) if graph.node_ids is None else graph.node_ids), rows.ids.values.type)
     ids = rows.ids.like(old)
     _require_dtype_of_graph(ids, old)
     ids.reject(to_numpy(pc.is_in(ids.values, value_set=old)), "are in the graph already", "pass unseen nodes only")
     new = combine_chunks(ids.values)
     all_ids = pa.concat_arrays([old, new])
     edge_index = []
-    for column, values in edge_table.read(parsed.endpoints, written=parsed.endpoints).items():
-        endpoints = Ids.read(edge_table, column, values).like(old).drop_missing("error").exact()
+    for column in parsed.endpoints:
+        endpoints = Ids.read(edge_table, column, columns[column]).like(old).drop_missing("error").exact()
         _require_dtype_of_graph(endpoints, old)
         index = to_numpy(pc.index_in(endpoints.values, value_set=all_ids).fill_null(-1)).astype(np.int64)
         problem = f"are neither in {ids.table.path} nor in the graph"
@@ -67,18 +69,27 @@ def read_new_tables(
         edge_index.append(index)
     weights = None
     if parsed.weight is not None:
-        weights = edge_weights(edge_table, parsed.weight, edge_table.read([parsed.weight])[parsed.weight], None)
+        weights = edge_weights(edge_table, parsed.weight, columns[parsed.weight], None)
     x: Features | None = None
     if encoder is not None and encoder.encoders:
         if encoder.edges.columns:
             sums = EdgeSums(encoder.edges, len(all_ids))
-            batch = pa.table(edge_table.read(encoder.edges.edge_names))
+            batch = pa.table({name: columns[name] for name in features})
             sums.add(batch, edge_index[0], edge_index[1], edge_table.reject)
             rows.columns |= sums.node_columns(first=len(old))
         x = encoder.transform(rows.columns, rows.reject)
     elif raw_features:
         x = _raw_features(rows, graph.num_features)
     return to_numpy(new), x, np.stack(edge_index), weights
+
+
+def _like_read(ids: Any, dtype: Any) -> Any:
+    """Return the ids of a graph in the dtype in which ids are read; decimals of a graph have lost theirs."""
+    if is_text(ids.type):
+        return ids.cast(pa.large_string())
+    if pa.types.is_decimal(ids.type):
+        return ids.cast(dtype) if pa.types.is_decimal(dtype) and dtype.scale >= ids.type.scale else ids
+    return ids.cast(pa.int64()) if is_number(ids.type) else ids
 
 
 def _require_dtype_of_graph(ids: Ids, old: Any) -> None:
