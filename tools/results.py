@@ -1,4 +1,4 @@
-"""Write the result tables of README and docs/compared.md, docs/results.md, results/cells.csv and results/tables.tex from the records.
+"""Write the result tables of README and docs, results/cells.csv and results/tables.tex from the records.
 
 The records come from `gpatcher bench NAME --out results/bench/NAME`; a cell without records is shown as not run.
 """
