@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +27,7 @@ SOURCE_HELP = (
     "or a folder that 'gpatcher store' wrote."
 )
 LABEL_TYPE = "label_type"  # in the source that a model keeps: the dtype of labels that are not text
+_NO_NAMES = ("edge", "edges", "links")  # of files, which are then called by their folder
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder that 'gpatcher fit' wrote.")]
 Root = Annotated[Path | None, _data("FOLDER", "Folder of the data sets. Default: $GPATCHER_DATA, else a cache folder.")]
 DATABASE_HELP = (
@@ -191,6 +193,9 @@ def load_source_tables(source: dict[str, Any], seed: int | None = None) -> Table
 
     with warnings_as_notes():
         tables = load_tables(**{name: value for name, value in source.items() if name != LABEL_TYPE})
+        edges = Path(str(source["edges"]))
+        if source.get("database") is None and edges.stem.lower() in _NO_NAMES and edges.parent.name:
+            tables = replace(tables, graph=replace(tables.graph, name=edges.parent.name))
         return tables if seed is None else tables.with_split(seed=seed)
 
 
