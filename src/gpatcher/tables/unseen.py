@@ -50,18 +50,19 @@ def read_new_tables(
         edge_table.require({"edge_features": column})
     rows = read_nodes(TableSource.open(nodes, parsed.delimiter, "nodes"), parsed, encoder)
 
-    old = pa.array(np.arange(graph.n) if graph.node_ids is None else graph.node_ids)
+    old = pa.array(np.arange(1) if graph.node_ids is None else graph.node_ids[:1])  # an example: the dtype of all
     old = old.cast(pa.large_string()) if is_text(old.type) else old.cast(pa.int64()) if is_number(old.type) else old
     ids = rows.ids.like(old)
     _require_dtype_of_graph(ids, old)
-    ids.reject(to_numpy(pc.is_in(ids.values, value_set=old)), "are in the graph already", "pass unseen nodes only")
     new = combine_chunks(ids.values)
-    all_ids = pa.concat_arrays([old, new])
+    ids.reject(graph.positions(to_numpy(new)) >= 0, "are in the graph already", "pass unseen nodes only")
     edge_index = []
     for column, values in edge_table.read(parsed.endpoints, written=parsed.endpoints).items():
         endpoints = Ids.read(edge_table, column, values).like(old).drop_missing("error").exact()
         _require_dtype_of_graph(endpoints, old)
-        index = to_numpy(pc.index_in(endpoints.values, value_set=all_ids).fill_null(-1)).astype(np.int64)
+        index = graph.positions(to_numpy(endpoints.values))
+        unseen = to_numpy(pc.index_in(endpoints.values, value_set=new).fill_null(-1)).astype(np.int64)
+        index = np.where(unseen >= 0, graph.n + unseen, index)
         problem = f"are neither in {ids.table.path} nor in the graph"
         endpoints.reject(index < 0, problem, "add these nodes or remove these edges")
         edge_index.append(index)
@@ -71,10 +72,10 @@ def read_new_tables(
     x: Features | None = None
     if encoder is not None and encoder.encoders:
         if encoder.edges.columns:
-            sums = EdgeSums(encoder.edges, len(all_ids))
+            sums = EdgeSums(encoder.edges, graph.n + len(new))
             batch = pa.table(edge_table.read(encoder.edges.edge_names))
             sums.add(batch, edge_index[0], edge_index[1], edge_table.reject)
-            rows.columns |= sums.node_columns(first=len(old))
+            rows.columns |= sums.node_columns(first=graph.n)
         x = encoder.transform(rows.columns, rows.reject)
     elif raw_features:
         x = _raw_features(rows, graph.num_features)
