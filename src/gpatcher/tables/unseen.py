@@ -50,8 +50,7 @@ def read_new_tables(
         edge_table.require({"edge_features": column})
     rows = read_nodes(TableSource.open(nodes, parsed.delimiter, "nodes"), parsed, encoder)
 
-    old = pa.array(np.arange(1) if graph.node_ids is None else graph.node_ids[:1])  # an example: the dtype of all
-    old = old.cast(pa.large_string()) if is_text(old.type) else old.cast(pa.int64()) if is_number(old.type) else old
+    old = _first_id(graph)
     ids = rows.ids.like(old)
     _require_dtype_of_graph(ids, old)
     new = combine_chunks(ids.values)
@@ -80,6 +79,22 @@ def read_new_tables(
     elif raw_features:
         x = _raw_features(rows, graph.num_features)
     return to_numpy(new), x, np.stack(edge_index), weights
+
+
+def known_positions(graph: Graph, ids: Any) -> IntArray:
+    """Return the positions of nodes of the graph from an array of their ids, -1 where there is none."""
+    table = TableSource.open(pa.table({"id": ids}), name="ids")
+    known = Ids.read(table, "id", table.read(["id"])["id"]).drop_missing("error").exact()
+    _require_dtype_of_graph(known, _first_id(graph))
+    return graph.positions(to_numpy(known.values))
+
+
+def _first_id(graph: Graph) -> Any:
+    """Return an array of one id of the graph: an example, and the dtype of all."""
+    first = pa.array(np.arange(1) if graph.node_ids is None else graph.node_ids[:1])
+    if is_text(first.type):
+        return first.cast(pa.large_string())
+    return first.cast(pa.int64()) if is_number(first.type) else first
 
 
 def _require_dtype_of_graph(ids: Ids, old: Any) -> None:
