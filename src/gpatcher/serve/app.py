@@ -26,7 +26,7 @@ from gpatcher.serve.run import ServedRun, UnknownNodeError, with_notes
 _ID = StrictStr | StrictInt | StrictFloat
 _DESCRIPTION = (
     "Classes, calibrated probabilities and explanations of the nodes of one trained run, and of unseen nodes. The "
-    "answers are those of the commands gpatcher predict and gpatcher explain. Errors are objects with one field, detail."
+    "answers are those of the commands gpatcher predict and gpatcher explain. Errors have one field, detail."
 )
 _ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"description": "The values cannot be used; the message names the value, its place and a way out."},
