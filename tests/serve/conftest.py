@@ -3,20 +3,26 @@
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
+import uvicorn
 
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.estimator.tables import keep_tables
 from gpatcher.model.gpatcher import ModelConfig
 from gpatcher.patches import PPR
+from gpatcher.serve.app import make_app
+from gpatcher.serve.metrics import Metrics
 from gpatcher.tables.load import load_tables
 from gpatcher.training.loop import TrainConfig
 
@@ -143,3 +149,79 @@ class Server:
             self.process.wait(10)
             self.reader.join(10)
             self.process.stdout.close()
+
+
+class StubRun:
+    """A run whose answers wait until they are let go."""
+
+    classes = ("a", "b")
+    has_numbers = True
+
+    def __init__(self):
+        self.go, self.explain_go = threading.Event(), threading.Event()
+        self.explain_go.set()
+        self.explained, self.asked = [], []
+        self.graph = SimpleNamespace(name="stub", n=1)
+        self.classifier = SimpleNamespace(kind="none")
+
+    def predict_known(self, ids, conformal):
+        self.go.wait(20)
+        self.asked += ids
+        return [{"id": one, "predicted": "a", "confidence": 0.75, "probability": {"a": 0.75, "b": 0.25}} for one in ids]
+
+    def predict_unseen(self, nodes, edges, conformal):
+        raise ZeroDivisionError
+
+    def explain(self, name):
+        self.explain_go.wait(20)
+        self.explained.append(name)
+        member = {"id": name, "hops": 0, "label": None, "part": "", "contribution": -0.5}
+        why = {
+            "id": name,
+            "predicted": "a",
+            "runner_up": "b",
+            "words": ["Because."],
+            "columns": [],
+            "members": [member],
+        }
+        return why
+
+
+@pytest.fixture
+def stub_run():
+    run = StubRun()
+    yield run
+    run.go.set()
+    run.explain_go.set()
+
+
+@pytest.fixture
+def serve_in_thread(tmp_path):
+    """Serve a run in a thread of this process; return a client."""
+    with ExitStack() as stack:
+
+        def start(run, limits):
+            server = uvicorn.Server(
+                uvicorn.Config(make_app(run, limits, None, Metrics(tmp_path)), log_level="critical")
+            )
+            listening = stack.enter_context(socket.socket())
+            listening.bind(("127.0.0.1", 0))
+            address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+            thread.start()
+
+            def stop():
+                run.go.set()
+                run.explain_go.set()
+                server.should_exit = True
+                thread.join(30)
+                assert not thread.is_alive()
+
+            stack.callback(stop)
+            ends = time.monotonic() + 30
+            while not server.started:
+                assert time.monotonic() < ends
+                time.sleep(0.01)
+            return stack.enter_context(httpx.Client(base_url=address, timeout=20))
+
+        yield start

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from gpatcher.serve.guard import Limits
 from gpatcher.serve.pages import lookup_page
 
 
@@ -39,7 +40,7 @@ def test_a_node_is_looked_up(server, visit):
     page, asked, errors = visit(server.address)
     assert page.locator("h1").inner_text() == "market: look a node up"
     look_up(page, "p007")
-    page.wait_for_selector("#answer:not([hidden])")
+    page.wait_for_selector("#patch:not([hidden])")
     answer = server.post({"ids": ["p007"]}).json()["nodes"][0]
     why = server.client.get("/explain/p007").json()
     assert page.locator("#answer-title").inner_text() == f"p007: {answer['predicted']}"
@@ -63,11 +64,33 @@ def test_a_node_is_looked_up(server, visit):
 def test_an_unknown_node_gives_the_message(server, visit):
     page, _, _ = visit(server.address)
     look_up(page, "p007")
-    page.wait_for_selector("#answer:not([hidden])")
+    page.wait_for_selector("#patch:not([hidden])")
     look_up(page, "<b>no/body</b>")
     page.wait_for_selector("#error:not([hidden])")
     assert "no node with the id '<b>no/body</b>'" in page.get_by_role("alert").inner_text()
     assert page.locator("#answer").is_hidden()
+    assert page.locator("#patch").is_hidden()
+
+
+@pytest.mark.browser
+def test_the_answer_comes_before_its_explanation(serve_in_thread, stub_run, visit):
+    stub_run.go.set()
+    stub_run.explain_go.clear()
+    page, _, errors = visit(str(serve_in_thread(stub_run, Limits(seconds=1)).base_url))
+    look_up(page, "9007199254740993")
+    page.wait_for_selector("#answer:not([hidden])")
+    assert stub_run.asked == [9007199254740993]  # a number, not rounded
+    assert "being made" in page.locator("#words").inner_text()
+    page.wait_for_selector("#error:not([hidden])")
+    assert "ask again later" in page.get_by_role("alert").inner_text()
+    assert page.locator("#answer").is_visible()
+    stub_run.explain_go.set()
+    look_up(page, "9007199254740993")
+    page.wait_for_selector("#patch:not([hidden])")
+    assert page.locator("#words").inner_text() == "Because."
+    assert page.locator("#own").is_hidden()
+    assert page.locator("#members").inner_text().split()[-3:] == ["+0.500", "for", "b"]
+    assert [error for error in errors if "503" not in error] == []
 
 
 @pytest.mark.browser
@@ -79,7 +102,7 @@ def test_the_page_asks_for_the_token(strict_server, token, visit):
     assert "token is missing or wrong" in page.get_by_role("alert").inner_text()
     page.get_by_label("Token").fill(token)
     look_up(page, "p007")
-    page.wait_for_selector("#answer:not([hidden])")
+    page.wait_for_selector("#patch:not([hidden])")
     assert token not in page.url
 
 
@@ -93,7 +116,7 @@ def test_pages_fit_the_screen_and_have_dark_colours(server, visit, width, scheme
 
     page, _, errors = visit(server.address, width, scheme)
     look_up(page, "p007")
-    page.wait_for_selector("#answer:not([hidden])")
+    page.wait_for_selector("#patch:not([hidden])")
     reference, asked, more = visit(server.address + "/docs", width, scheme)
     assert asked == [server.address + "/docs"]
     assert "POST /predict" in reference.locator("main").inner_text()
@@ -108,12 +131,12 @@ def test_pages_fit_the_screen_and_have_dark_colours(server, visit, width, scheme
 def test_the_pages_can_be_used_by_everybody(server, visit, serious_findings):
     page, _, _ = visit(server.address)
     look_up(page, "p007")
-    page.wait_for_selector("#answer:not([hidden])")
+    page.wait_for_selector("#patch:not([hidden])")
     assert serious_findings(page) == []
     assert serious_findings(visit(server.address + "/docs")[0]) == []
 
 
 def test_names_from_the_data_are_escaped():
-    page = lookup_page("<b>x</b>", ["</script><script>alert(1)</script>"])
+    page = lookup_page("<b>x</b>", ["</script><script>alert(1)</script>"], numbers=False)
     assert "<b>x</b>" not in page
     assert "<script>alert(1)" not in page

@@ -1,6 +1,7 @@
 """The service as a network sees it: who is let in, what is refused, how it stops."""
 
 import json
+import os
 import re
 import signal
 import socket
@@ -12,12 +13,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-import uvicorn
 
 from gpatcher.errors import InputError
-from gpatcher.serve.app import make_app
 from gpatcher.serve.guard import Limits, check_token, is_loopback
-from gpatcher.serve.metrics import Metrics
 from gpatcher.serve.server import Settings, import_uvicorn, serve
 
 # ------------------------------------------------------------------------------------------ who is let in
@@ -164,45 +162,10 @@ def test_a_body_that_does_not_arrive(strict_server, token):
     assert strict_server.client.get("/health").status_code == 200
 
 
-class SlowRun:
-    """A run whose answers wait until they are let go."""
-
-    classes = ("a", "b")
-    refusal = None
-
-    def __init__(self):
-        self.go = threading.Event()
-        self.graph = type("graph", (), {"name": "slow", "n": 1})
-        self.classifier = type("classifier", (), {"kind": "none"})
-
-    def predict_known(self, ids, conformal):
-        self.go.wait(20)
-        return [{"id": ids[0]}]
-
-    def predict_unseen(self, nodes, edges, conformal):
-        raise ZeroDivisionError
-
-
 @pytest.fixture
-def slow(tmp_path):
-    """A server in a thread with half a second for a request, and room for two."""
-    run = SlowRun()
-    app = make_app(run, Limits(seconds=0.5, waiting=2), None, Metrics(tmp_path))
-    config = uvicorn.Config(app, port=0, log_level="critical", timeout_graceful_shutdown=5)
-    server = uvicorn.Server(config)
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        with httpx.Client(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=20) as client:
-            ends = time.monotonic() + 30
-            while not server.started and time.monotonic() < ends:
-                time.sleep(0.01)
-            yield run, client
-        run.go.set()
-        server.should_exit = True
-        thread.join(30)
-        assert not thread.is_alive()
+def slow(serve_in_thread, stub_run):
+    """A server with half a second for a request and room for two, whose predictions wait until they are let go."""
+    return stub_run, serve_in_thread(stub_run, Limits(seconds=0.5, waiting=2))
 
 
 def test_a_request_that_takes_too_long(slow):
@@ -212,7 +175,22 @@ def test_a_request_that_takes_too_long(slow):
     assert "0.5 seconds" in answer.json()["detail"]
     assert client.get("/health").status_code == 200  # answered while the thread is busy
     run.go.set()
-    assert client.post("/predict", json={"ids": ["a"]}).json()["nodes"] == [{"id": "a"}]
+    assert client.post("/predict", json={"ids": ["a"]}).json()["nodes"][0]["id"] == "a"
+
+
+def test_an_explanation_that_takes_long_holds_up_nobody_and_is_kept(slow):
+    run, client = slow
+    run.go.set()
+    run.explain_go.clear()
+    answer = client.get("/explain/a")
+    assert answer.status_code == 503
+    assert "ask again later" in answer.json()["detail"]
+    assert client.post("/predict", json={"ids": ["a"]}).status_code == 200
+    run.explain_go.set()
+    assert client.get("/explain/a").json()["id"] == "a"
+    assert client.get("/explain/b").json()["id"] == "b"
+    assert client.get("/explain/a").status_code == 200
+    assert run.explained == ["a", "b"]  # each was made once
 
 
 def test_requests_beyond_the_queue_are_refused_at_once(slow):
@@ -328,6 +306,29 @@ def test_a_stop_waits_for_requests_in_hand(start_server, run_folder, tmp_path):
         httpx.get(f"{server.address}/health", timeout=5)
     assert list(tmp_path.iterdir()) == []
     assert "Traceback" not in "".join(server.shown)
+
+
+# loaded by every Python process, the workers too
+HANGING_EXPLAIN = """
+import time
+from gpatcher.serve.run import ServedRun
+ServedRun.explain = lambda self, name: time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_stop_does_not_wait_for_what_nobody_waits_for(start_server, run_folder, tmp_path, workers):
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "sitecustomize.py").write_text(HANGING_EXPLAIN)
+    (tmp_path / "scratch").mkdir()
+    path = os.pathsep.join([str(tmp_path / "code"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    options = ("--timeout", 1, "--workers", workers)
+    server = start_server(run_folder, *options, PYTHONPATH=path, TMPDIR=str(tmp_path / "scratch"))
+    assert server.client.get("/explain/p007").status_code == 503
+    started = time.monotonic()
+    assert server.stop() == 0
+    assert time.monotonic() - started < 15
+    assert list((tmp_path / "scratch").iterdir()) == []
 
 
 def test_control_c_stops_it(start_server, run_folder):

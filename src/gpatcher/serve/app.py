@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException, Request
@@ -23,6 +24,7 @@ from gpatcher.serve.metrics import CONTENT_TYPE, Metrics
 from gpatcher.serve.pages import lookup_page, reference_page
 from gpatcher.serve.run import ServedRun, UnknownNodeError, with_notes
 
+_KEPT = 256  # explanations
 _ID = StrictStr | StrictInt | StrictFloat
 _DESCRIPTION = (
     "Classes, calibrated probabilities and explanations of the nodes of one trained run, and of unseen nodes. The "
@@ -107,44 +109,71 @@ class Desk:
     Parameters
     ----------
     limits : Limits
+    late : str
+        What to tell a request that ran out of time.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, late: str) -> None:
         self.limits = limits
+        self.late = late
         self.waiting = 0
+        self.busy = False
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="gpatcher")
 
-    async def run(self, request: Request, work: Callable[..., Any], *arguments: Any) -> tuple[Any, list[str]]:
-        """Return a result and its notes, before the deadline of the request."""
+    async def run(self, request: Request, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Return a result before the deadline of the request; work that is late is finished nevertheless."""
         if self.waiting >= self.limits.waiting:
             raise HTTPException(503, f"{counted(self.waiting, 'request')} wait already; ask again later")
         loop = asyncio.get_running_loop()
         self.waiting += 1
         try:
             async with asyncio.timeout_at(request.scope["deadline"]):
-                return await loop.run_in_executor(self._pool, with_notes, work, *arguments)
+                return await loop.run_in_executor(self._pool, self._do, work, arguments)
         except TimeoutError:
-            raise HTTPException(
-                503,
-                f"no answer within {self.limits.seconds:g} seconds; send fewer nodes at a time, or start the service "
-                "with a larger --timeout",
-            ) from None
+            raise HTTPException(503, f"no answer within {self.limits.seconds:g} seconds; {self.late}") from None
         finally:
             self.waiting -= 1
 
+    def _do(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        self.busy = True
+        try:
+            return work(*arguments)
+        finally:
+            self.busy = False
+
     def close(self) -> None:
-        """Let the work in hand finish, and drop the rest."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        """Take nothing more; what is late may still run."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def make_app(run: ServedRun, limits: Limits, token: str | None, metrics: Metrics) -> Guard:
-    """Return the application; ``token`` is the digest of the token that requests need, None for none."""
-    desk = Desk(limits)
+def make_app(
+    run: ServedRun, limits: Limits, token: str | None, metrics: Metrics, abandon: Callable[[], None] = lambda: None
+) -> Guard:
+    """Return the application.
+
+    Parameters
+    ----------
+    run : ServedRun
+    limits : Limits
+    token : str or None
+        Digest of the token that requests need.
+    metrics : Metrics
+    abandon : callable
+        Called at the end if something that nobody waits for is still computed.
+    """
+    # explanations of a portfolio may take a minute, and predictions must not wait for them
+    desks = (
+        Desk(limits, "send fewer nodes at a time, or start the service with a larger --timeout"),
+        Desk(limits, "the explanation is still being made: ask again later"),
+    )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        desk.close()
+        for desk in desks:
+            desk.close()
+        if any(desk.busy for desk in desks):
+            abandon()
 
     app = FastAPI(
         title="gpatcher",
@@ -160,12 +189,13 @@ def make_app(run: ServedRun, limits: Limits, token: str | None, metrics: Metrics
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(RoutingError, _http_error)
     app.add_exception_handler(Exception, _failure)
-    _add_answers(app, run, limits, desk, metrics)
+    _add_predictions(app, run, limits, desks[0], metrics)
+    _add_explanations(app, run, desks[1])
     _add_pages(app, run, token, metrics)
     return Guard(app, limits, token, metrics)
 
 
-def _add_answers(app: FastAPI, run: ServedRun, limits: Limits, desk: Desk, metrics: Metrics) -> None:
+def _add_predictions(app: FastAPI, run: ServedRun, limits: Limits, desk: Desk, metrics: Metrics) -> None:
     @app.post("/predict", summary="Predict nodes", response_model=PredictResponse, responses=_ERRORS)
     async def predict(asked: PredictRequest, request: Request) -> Response:
         """Return class and probabilities of nodes of the graph, or of unseen nodes; unknown values may be null."""
@@ -179,9 +209,13 @@ def _add_answers(app: FastAPI, run: ServedRun, limits: Limits, desk: Desk, metri
         work: tuple[Any, ...] = (run.predict_known, asked.ids, asked.conformal)
         if asked.ids is None:
             work = (run.predict_unseen, asked.nodes, asked.edges, asked.conformal)
-        rows, notes = await desk.run(request, *work)
+        rows, notes = await desk.run(request, with_notes, *work)
         metrics.count_nodes("known" if asked.ids is not None else "unseen", count)
         return _json({"nodes": rows, "notes": notes})
+
+
+def _add_explanations(app: FastAPI, run: ServedRun, desk: Desk) -> None:
+    explained = lru_cache(_KEPT)(run.explain)
 
     @app.get(
         "/explain/{id:path}",
@@ -191,13 +225,13 @@ def _add_answers(app: FastAPI, run: ServedRun, limits: Limits, desk: Desk, metri
     )
     async def explain(id: Annotated[str, "as text"], request: Request) -> Response:
         """Return why a node of the graph got its class: sentences, its own columns, the members of its patch."""
-        explanation, _ = await desk.run(request, run.explain, id)
-        return _json(explanation)
+        return _json(await desk.run(request, explained, id))
 
 
 def _add_pages(app: FastAPI, run: ServedRun, token: str | None, metrics: Metrics) -> None:
     # who has no token learns nothing about the run
-    page = lookup_page(run.graph.name if token is None else None, run.classes if token is None else None)
+    shown = (run.graph.name, run.classes) if token is None else (None, ())
+    page = lookup_page(*shown, numbers=run.has_numbers)
 
     @app.get("/", include_in_schema=False)
     async def index() -> HTMLResponse:

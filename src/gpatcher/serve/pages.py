@@ -11,10 +11,14 @@ import jinja2
 from gpatcher.trust.palette import class_colour
 
 
-def lookup_page(name: str | None, classes: Sequence[str] | None) -> str:
-    """Return the page to look a node up; without a name it asks for the token and tells nothing about the run."""
-    colours = {str(one): class_colour(position) for position, one in enumerate(classes or ())}
-    data = json.dumps({"token": name is None, "colours": colours}).replace("<", "\\u003c")
+def lookup_page(name: str | None, classes: Sequence[str], *, numbers: bool) -> str:
+    """Return the page to look a node up; without a name it asks for the token.
+
+    ``numbers`` says that ids are integers.
+    """
+    colours = {str(one): class_colour(position) for position, one in enumerate(classes)}
+    settings = {"token": name is None, "colours": colours, "numbers": numbers}
+    data = json.dumps(settings).replace("<", "\\u003c")
     return str(_environment().get_template("lookup.html").render(name=name, data=data))
 
 

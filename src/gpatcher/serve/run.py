@@ -90,6 +90,11 @@ class ServedRun:
         """Names of the classes."""
         return [str(name) for name in self.classifier.classes_]
 
+    @property
+    def has_numbers(self) -> bool:
+        """Whether the ids of the graph are integers."""
+        return self.graph.node_ids is None or self.graph.node_ids.dtype.kind in "iu"
+
     def predict_known(self, ids: Sequence[Any], conformal: float | None = None) -> list[dict[str, Any]]:
         """Return the answer for nodes of the graph, in the order of their ids."""
         positions = known_positions(self.graph, _column("ids", "id", ids))
@@ -138,12 +143,12 @@ class ServedRun:
 
     def _position(self, name: str) -> int:
         """Return the node whose id, as text, is ``name``."""
-        ids = self.graph.node_ids
         value: Any = name
-        if ids is None or ids.dtype.kind in "iu":
+        if self.has_numbers:
             whole = name.removeprefix("-")
             value = int(name) if whole.isdecimal() and len(whole) < 19 and str(int(name)) == name else None
-        position = -1 if value is None else int(self.graph.positions(np.array([value], _id_dtype(ids)))[0])
+        dtype = np.int64 if self.has_numbers else object
+        position = -1 if value is None else int(self.graph.positions(np.array([value], dtype))[0])
         if position < 0:
             raise self._unknown([name])
         return position
@@ -164,7 +169,7 @@ class ServedRun:
             edge[self.source["weight"]] = 1.0
         ids = self.graph.node_ids
         new: Any = "unseen"
-        if ids is None or ids.dtype.kind in "iu":
+        if self.has_numbers:
             new = self.graph.n if ids is None else int(ids.max()) + 1
         node = {self.source.get("id") or "id": new}
         if self.encoder is not None:
@@ -221,7 +226,3 @@ def _column(table: str, column: str, values: Sequence[Any]) -> pa.Array:
             f"{table}: the values of column {column!r} cannot be read as one type ({first_line(error)}); write all of "
             "them as numbers, or all as text"
         ) from None
-
-
-def _id_dtype(ids: Any) -> Any:
-    return np.int64 if ids is None or ids.dtype.kind in "iu" else object

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -68,6 +69,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     uvicorn = import_uvicorn()
     read_model_manifest(Path(settings.folder))  # a wrong folder is told before anything is started
     port = _free_port(settings.host, settings.port)
+    late: list[bool] = []
     with tempfile.TemporaryDirectory(prefix="gpatcher-serve-") as scratch:
         # uvicorn ends gracefully, then raises the signal again: without a handler the folder would stay behind
         before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -77,7 +79,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
                 write_json(Path(scratch) / _SETTINGS, to_json(settings))
                 os.environ[_VARIABLE] = scratch
             else:
-                app = _load(settings, Path(scratch))
+                app = _load(settings, Path(scratch), lambda: late.append(True))
             shown = f"[{settings.host}]" if ":" in settings.host else settings.host
             announce(f"http://{shown}:{port}")
             uvicorn.run(
@@ -97,6 +99,9 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         finally:
             signal.signal(signal.SIGTERM, before)
             os.environ.pop(_VARIABLE, None)
+            if late:
+                shutil.rmtree(scratch)
+                _leave()
 
 
 def create_app() -> Any:
@@ -104,7 +109,7 @@ def create_app() -> Any:
     scratch = Path(os.environ[_VARIABLE])
     settings = from_json(Settings, json.loads((scratch / _SETTINGS).read_text()))
     try:
-        return _load(settings, scratch)
+        return _load(settings, scratch, _leave)
     except InputError as error:
         logging.getLogger("uvicorn.error").error("error: %s", error)
         sys.exit(_FAILED)
@@ -120,14 +125,21 @@ def import_uvicorn() -> Any:
     return uvicorn
 
 
-def _load(settings: Settings, scratch: Path) -> Any:
+def _leave() -> None:
+    """End the process without waiting for a thread whose result nobody wants, which an ordinary exit would do."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _load(settings: Settings, scratch: Path, abandon: Callable[[], None]) -> Any:
     from gpatcher.serve.app import make_app
     from gpatcher.serve.metrics import Metrics
     from gpatcher.serve.run import ServedRun
 
     root = None if settings.root is None else Path(settings.root)
     run = ServedRun.open(Path(settings.folder), scratch, root)
-    return make_app(run, settings.limits, settings.token, Metrics(scratch))
+    return make_app(run, settings.limits, settings.token, Metrics(scratch), abandon)
 
 
 def _free_port(host: str, port: int) -> int:

@@ -1,13 +1,13 @@
 (() => {
   const element = (id) => document.getElementById(id);
-  const { token, colours } = JSON.parse(element("data").textContent);
-  const SHOWN = 50;
+  const { token, colours, numbers } = JSON.parse(element("data").textContent);
+  const SHOWN = 50, INTEGER = /^(0|-?[1-9]\d*)$/; // as text: JavaScript rounds integers beyond 2^53
   element("token-label").hidden = !token;
 
   async function ask(path, body) {
     const headers = token ? { Authorization: "Bearer " + element("token").value.trim() } : {};
     if (body) headers["Content-Type"] = "application/json";
-    const answer = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body) });
+    const answer = await fetch(path, { method: body ? "POST" : "GET", headers, body });
     const content = await answer.json();
     if (!answer.ok) throw new Error(content.detail);
     return content;
@@ -42,15 +42,23 @@
   const distance = (hops) => hops === null ? "not connected" : hops === 0 ? "itself" : hops + (hops > 1 ? " hops" : " hop");
   const label = (member) => member.label === null ? "unknown" : member.label + (member.part === "train" ? " (trained on)" : "");
 
-  function show(why, node) {
-    const colour = (name) => colours[name] ?? getComputedStyle(document.documentElement).getPropertyValue("--high");
+  const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const hide = (...names) => names.forEach((name) => { element(name).hidden = true; });
+
+  function showAnswer(node) {
+    element("answer-title").textContent = `${node.id}: ${node.predicted}`;
+    element("words").textContent = `Class ${node.predicted} with ${percent(node.confidence)}. The explanation is being made …`;
+    element("more").textContent = "";
+    const classes = Object.entries(node.probability).sort((a, b) => b[1] - a[1]);
+    fill("classes", classes.map(([name, value]) => [name, percent(value), bar(value, colours[name] ?? style("--high"))]));
+    element("answer").hidden = false;
+  }
+
+  function showReasons(why) {
     const speaks = (value) => `+${Math.abs(value).toFixed(3)} for ${value < 0 ? why.runner_up : why.predicted}`;
     const size = (one) => -Math.abs(one.contribution);
-    element("answer-title").textContent = `${why.id}: ${node.predicted}`;
     element("words").textContent = why.words[0];
     element("more").textContent = why.words.slice(1).join(" ");
-    const classes = Object.entries(node.probability).sort((a, b) => b[1] - a[1]);
-    fill("classes", classes.map(([name, value]) => [name, percent(value), bar(value, colour(name))]));
     fill("columns", why.columns.map((one) => [one.name, one.value, speaks(one.contribution)]));
     const members = [...why.members].sort((a, b) => size(a) - size(b));
     element("patch-caption").textContent = "Largest contribution first, in log-odds." +
@@ -58,18 +66,22 @@
     fill("members", members.slice(0, SHOWN).map((one) => [String(one.id), distance(one.hops), label(one), speaks(one.contribution)]));
     element("own").hidden = !why.columns.length;
     element("patch").classList.toggle("wide", !why.columns.length);
-    element("answer").hidden = element("patch").hidden = false;
+    element("patch").hidden = false;
   }
 
+  let latest = 0;
   async function look() {
-    const id = element("id").value.trim();
-    element("error").hidden = true;
+    const id = element("id").value.trim(), turn = ++latest;
+    hide("error", "answer", "own", "patch");
     try {
+      const { nodes } = await ask("predict", `{"ids": [${numbers && INTEGER.test(id) ? id : JSON.stringify(id)}]}`);
+      if (turn !== latest) return; // another node was asked for meanwhile
+      showAnswer(nodes[0]);
       const why = await ask("explain/" + encodeURIComponent(id));
-      const { nodes } = await ask("predict", { ids: [why.id] });
-      show(why, nodes[0]);
+      if (turn === latest) showReasons(why);
     } catch (error) {
-      for (const name of ["answer", "own", "patch"]) element(name).hidden = true;
+      if (turn !== latest) return;
+      if (!element("answer").hidden) element("words").textContent = "There is no explanation.";
       element("error").textContent = error.message;
       element("error").hidden = false;
     }
