@@ -37,7 +37,7 @@ def reference_page(schema: Mapping[str, Any]) -> str:
                     "path": path,
                     "summary": entry.get("summary", ""),
                     "description": entry.get("description", ""),
-                    "examples": [json.dumps(e, indent=2) for s in body for e in s.get("examples", ())],
+                    "examples": [json.dumps(e) for s in body for e in s.get("examples", ())],
                     "fields": [row for s in body for row in _fields(schema, s)],
                     "answers": [row for s in found for row in _fields(schema, s)],
                     "responses": [(code, one.get("description", "")) for code, one in entry["responses"].items()],
