@@ -12,6 +12,8 @@ import pytest
 from gpatcher.errors import InputError
 from gpatcher.estimator.ensemble import AutoClassifier
 from gpatcher.estimator.portfolio import shipped_portfolio
+from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.patches import AdaptiveFilter
 from gpatcher.serve.run import ServedRun, UnknownNodeError, with_notes
 
 TABLES = Path(__file__).parents[2] / "docs" / "data"
@@ -212,6 +214,23 @@ def test_a_portfolio(save_run, predicted, tmp_path):
     new = [{"key": "new", "size": 0.5}, {"key": "newer", "size": None}]
     run = compare(folder, new, joins, predicted, tmp_path)
     assert run.explain("v3")["id"] == "v3"
+
+
+@pytest.mark.filterwarnings("ignore::gpatcher.errors.InputWarning")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"patches": AdaptiveFilter(size=6)},  # weights of the source itself
+        {"model": ModelConfig(hidden=8, readout=("ego", "mean", "labels"))},
+        {"model": ModelConfig(hidden=8, rounds=3, norm="batch")},
+    ],
+    ids=["learned filter", "labels", "rounds"],
+)
+def test_models_of_all_kinds(settings, save_run, small_model, predicted, tmp_path):
+    ids = np.array([f"v{i}" for i in range(120)], object)
+    folder = save_run(tmp_path / "run", *tables_of(ids), model=small_model(**settings), **COLUMNS)
+    joins = [{"from": "new", "to": "v3"}, {"from": "v7", "to": "new"}]
+    compare(folder, [{"key": "new", "size": 0.5}], joins, predicted, tmp_path)
 
 
 def test_a_generated_graph_has_positions_for_ids(small_model, predicted, tmp_path):
