@@ -122,7 +122,7 @@ def main(n: int, requests: int) -> None:
             finally:
                 process.terminate()
                 process.wait(60)
-    rows.append({"what": f"start, {n:,} nodes, s", "p50 ms": start, "p99 ms": "", "requests/s": "", "bound": ""})
+    rows.append({"what": f"start, {n:,} nodes", "p50 ms": 1000 * start, "p99 ms": "", "requests/s": "", "bound": ""})
     record.write("serve", rows)
 
 

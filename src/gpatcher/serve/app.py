@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from functools import lru_cache
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 from fastapi.security import HTTPBearer
-from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, StrictStr, model_validator
 from starlette.exceptions import HTTPException as RoutingError
 
 from gpatcher import __version__
 from gpatcher.errors import InputError, counted, some
+from gpatcher.serve.desk import Desk, Kept
 from gpatcher.serve.guard import Guard, Limits
 from gpatcher.serve.metrics import CONTENT_TYPE, Metrics
 from gpatcher.serve.pages import lookup_page, reference_page
 from gpatcher.serve.run import ServedRun, UnknownNodeError, with_notes
+from gpatcher.serve.schema import PredictRequest, PredictResponse
 
-_KEPT = 256  # explanations
-_ID = StrictStr | StrictInt | StrictFloat
 _DESCRIPTION = (
     "Classes, calibrated probabilities and explanations of the nodes of one trained run, and of unseen nodes. The "
     "answers are those of the commands gpatcher predict and gpatcher explain. Errors have one field, detail."
@@ -45,105 +41,6 @@ _DETAILS = {
     "There was an error parsing the body": "the body cannot be read as JSON: it is nested too deeply, or has a "
     "number of thousands of digits",
 }
-
-
-class PredictRequest(BaseModel):
-    """Nodes of the graph by their ids, or unseen nodes with their edges."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {"ids": ["p007", "p042"], "conformal": 0.9},
-                {
-                    "nodes": [{"id": "n0", "age": 33, "country": "FR"}],
-                    "edges": [{"source": "n0", "target": "p486"}, {"source": "n0", "target": "p205"}],
-                },
-            ]
-        },
-    )
-    ids: list[_ID] | None = Field(None, description="Ids of nodes of the graph.")
-    nodes: list[dict[str, Any]] | None = Field(
-        None, description="Unseen nodes: an object each, with its id and the columns of the table of nodes."
-    )
-    edges: list[dict[str, Any]] | None = Field(
-        None, description="Their edges, among themselves and to nodes of the graph: a source and a target each."
-    )
-    conformal: float | None = Field(
-        None, description="Also a set of classes that holds the true one with this probability."
-    )
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> PredictRequest:
-        if (self.ids is None) == (self.nodes is None):
-            raise ValueError("send either ids, or nodes with their edges")
-        if (self.nodes is None) != (self.edges is None):
-            raise ValueError("unseen nodes need both: nodes, and edges with their edges")
-        if not (self.ids or self.nodes):
-            raise ValueError("there is no node to predict; send at least one")
-        return self
-
-
-class Prediction(BaseModel):
-    """The answer for one node: a row of ``gpatcher predict``."""
-
-    id: Any
-    predicted: str = Field(description="The most probable class.")
-    probability: dict[str, float] = Field(description="Calibrated probability of each class.")
-    confidence: float = Field(description="The largest probability.")
-    label: str | None = Field(description="The known label, null where there is none.")
-    part: str = Field(description="train, validation, test or none.")
-    set: list[str] | None = Field(None, description="The conformal set, where a level was sent.")
-
-
-class PredictResponse(BaseModel):
-    """A row per node, in the order of the request, and notes such as values outside of what was trained on."""
-
-    nodes: list[Prediction]
-    notes: list[str]
-
-
-class Desk:
-    """One thread that computes, so that requests do not disturb each other; the others wait, or are refused.
-
-    Parameters
-    ----------
-    limits : Limits
-    late : str
-        What to tell a request that ran out of time.
-    """
-
-    def __init__(self, limits: Limits, late: str) -> None:
-        self.limits = limits
-        self.late = late
-        self.waiting = 0
-        self.busy = False
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="gpatcher")
-
-    async def run(self, request: Request, work: Callable[..., Any], *arguments: Any) -> Any:
-        """Return a result before the deadline of the request; work that is late is finished nevertheless."""
-        if self.waiting >= self.limits.waiting:
-            raise HTTPException(503, f"{counted(self.waiting, 'request')} wait already; ask again later")
-        loop = asyncio.get_running_loop()
-        self.waiting += 1
-        try:
-            async with asyncio.timeout_at(request.scope["deadline"]):
-                return await loop.run_in_executor(self._pool, self._do, work, arguments)
-        except TimeoutError:
-            raise HTTPException(503, f"no answer within {self.limits.seconds:g} seconds; {self.late}") from None
-        finally:
-            self.waiting -= 1
-
-    def _do(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        self.busy = True
-        try:
-            return work(*arguments)
-        finally:
-            self.busy = False
-
-    def close(self) -> None:
-        """Take nothing more; what is late may still run."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def make_app(
@@ -215,7 +112,7 @@ def _add_predictions(app: FastAPI, run: ServedRun, limits: Limits, desk: Desk, m
 
 
 def _add_explanations(app: FastAPI, run: ServedRun, desk: Desk) -> None:
-    explained = lru_cache(_KEPT)(run.explain)
+    explained = Kept(lambda id: _bytes(run.explain(id)))
 
     @app.get(
         "/explain/{id:path}",
@@ -225,7 +122,7 @@ def _add_explanations(app: FastAPI, run: ServedRun, desk: Desk) -> None:
     )
     async def explain(id: Annotated[str, "as text"], request: Request) -> Response:
         """Return why a node of the graph got its class: sentences, its own columns, the members of its patch."""
-        return _json(await desk.run(request, explained, id))
+        return Response(await desk.run(request, explained, id), media_type="application/json")
 
 
 def _add_pages(app: FastAPI, run: ServedRun, token: str | None, metrics: Metrics) -> None:
@@ -253,8 +150,12 @@ def _add_pages(app: FastAPI, run: ServedRun, token: str | None, metrics: Metrics
         return Response(metrics.text(labels), media_type=CONTENT_TYPE)
 
 
+def _bytes(content: Any) -> bytes:
+    return json.dumps(content, allow_nan=False, default=str).encode()  # ids may be dates
+
+
 def _json(content: Any, status: int = 200) -> Response:
-    return Response(json.dumps(content, allow_nan=False, default=str), status, media_type="application/json")
+    return Response(_bytes(content), status, media_type="application/json")
 
 
 async def _input_error(_: Request, error: Exception) -> Response:
