@@ -1,12 +1,15 @@
 """Learn the portfolio that ships, and show what it does on data sets that it was not learned from.
 
-    python tools/portfolio.py train FOLDER --datasets texas,cora --splits 0,1   # every candidate: predictions and a log
-    python tools/portfolio.py learn FOLDER                                      # log → estimator/portfolio.json
+    python tools/portfolio.py train FOLDER --datasets 'texas;cora' --splits 0,1 # every candidate: predictions
+    python tools/portfolio.py log FOLDER                                        # predictions → results/portfolio
+    python tools/portfolio.py learn                                             # results/portfolio → portfolio.json
     python tools/portfolio.py evaluate FOLDER                                   # leave one data set out → records
 
 ``train`` keeps logits of validation and test nodes in FOLDER (not committed) and skips what is there already, so it can
-be interrupted and run several times side by side. ``learn`` reads validation nodes alone. ``evaluate`` learns the
-portfolio without a data set, combines its members there by validation nodes, and reads the test nodes once.
+be interrupted and run several times side by side. A data set is a name, a generator, or a folder with nodes.csv and
+edges.csv. ``log`` keeps the figures, and the probabilities of some validation nodes in 256 levels, which ``learn``
+reads. ``evaluate`` learns the portfolio without a data set, combines its members there by validation nodes, and reads
+the test nodes once.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 from candidates import POOL
-from scipy.special import softmax
+from scipy.special import log_softmax, softmax
 
 from gpatcher.datasets.load import load_graph
 from gpatcher.datasets.registry import NAMED, canonical_key
@@ -31,16 +34,21 @@ from gpatcher.estimator.ensemble import QUALITIES
 from gpatcher.estimator.portfolio import Candidate
 from gpatcher.estimator.weights import ensemble_weights, greedy_weights
 from gpatcher.graph.graph import Graph
+from gpatcher.graph.split import stratified_split
 from gpatcher.io import claimed, draft_of, write_json, write_text
 from gpatcher.runs.records import settings_hash
+from gpatcher.tables.load import read_tables
 from gpatcher.training.metrics import log_loss, measure
 from gpatcher.trust.calibration import fit_temperature
 
 ROOT = Path(__file__).parents[1]
 PORTFOLIO = ROOT / "src/gpatcher/estimator/portfolio.json"
 RESULTS = ROOT / "results/portfolio"
-Logits = dict[str, np.ndarray]
-_NODES = 1000  # validation nodes of a run that the portfolio is learned from
+Logits = dict[str, Any]
+Runs = dict[tuple[str, int], dict[str, Logits]]  # data set and split, then candidate
+LOG, VALIDATION = RESULTS / "log.jsonl", RESULTS / "validation.npz"
+_NODES = 500  # validation nodes of a run that the portfolio is learned from
+_LEVELS = 30  # of a logarithm of a probability, per unit
 
 
 def train(folder: Path, datasets: Sequence[str], splits: Sequence[int], names: Sequence[str]) -> None:
@@ -49,10 +57,17 @@ def train(folder: Path, datasets: Sequence[str], splits: Sequence[int], names: S
     folder.mkdir(parents=True, exist_ok=True)
     for number in splits:
         for dataset in datasets:
-            graph = load_graph(dataset)
+            graph = _load(dataset, number)
             for candidate in POOL:
                 if not names or candidate.name in names:
-                    _train_one(folder, dataset, graph, number, candidate)
+                    _train_one(folder, Path(dataset).name, graph, number, candidate)
+
+
+def _load(dataset: str, number: int) -> Graph:
+    if not (Path(dataset) / "nodes.csv").is_file():
+        return load_graph(dataset)
+    graph = read_tables(Path(dataset) / "nodes.csv", Path(dataset) / "edges.csv")
+    return graph.with_splits([stratified_split(graph.labels(), 0.6, 0.2, number)])
 
 
 def _train_one(folder: Path, dataset: str, graph: Graph, number: int, candidate: Candidate) -> None:
@@ -74,9 +89,9 @@ def _train_one(folder: Path, dataset: str, graph: Graph, number: int, candidate:
 
 
 @cache
-def read(folder: Path) -> dict[tuple[str, int], dict[str, Logits]]:
+def read(folder: Path) -> Runs:
     """Return the logits by data set and split, then by candidate; at a temperature chosen on validation nodes."""
-    runs: dict[tuple[str, int], dict[str, Logits]] = {}
+    runs: Runs = {}
     for path in sorted(folder.glob("*.npz")):
         dataset, name, number = path.stem.split("__")
         with np.load(path, allow_pickle=False) as arrays:
@@ -84,6 +99,43 @@ def read(folder: Path) -> dict[tuple[str, int], dict[str, Logits]]:
         temperature = fit_temperature(run["val"], run["yv"])
         run["val"], run["test"] = run["val"] / temperature, run["test"] / temperature
         runs.setdefault((dataset, int(number)), {})[name] = run
+    return runs
+
+
+def write_log(folder: Path) -> None:
+    """Write the figures of all runs, and the probabilities of some of their validation nodes."""
+    lines, arrays = [], {}
+    for (dataset, number), members in read(folder).items():
+        y = next(iter(members.values()))["yv"]
+        some = np.sort(np.random.default_rng(0).permutation(len(y))[:_NODES])
+        arrays[f"{dataset}__{number}__y"] = y[some].astype(np.uint8)
+        for candidate in POOL:
+            if candidate.name not in members:
+                continue
+            run = members[candidate.name]
+            record: dict[str, Any] = {"dataset": dataset, "split": number, "candidate": candidate.name}
+            record |= {"settings_hash": settings_hash(candidate.settings), "seconds": round(float(run["sec"]), 1)}
+            record |= {"val_loss": round(log_loss(run["val"], y), 4), "val": _score(dataset, run["val"], y)}
+            lines.append(json.dumps(record))
+            levels = np.round(-_LEVELS * log_softmax(run["val"][some], axis=1))
+            arrays[f"{dataset}__{number}__{candidate.name}"] = np.minimum(levels, 255).astype(np.uint8)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    write_text(LOG, "\n".join(lines) + "\n")
+    with draft_of(VALIDATION) as draft, draft.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def read_log() -> Runs:
+    """Return what `write_log` kept of the runs of today's candidates."""
+    hashes = {candidate.name: settings_hash(candidate.settings) for candidate in POOL}
+    runs: Runs = {}
+    with np.load(VALIDATION, allow_pickle=False) as arrays:
+        for line in LOG.read_text().splitlines():
+            record = json.loads(line)
+            place, name = f"{record['dataset']}__{record['split']}", record["candidate"]
+            if record["settings_hash"] == hashes.get(name):
+                run = {"val": -arrays[f"{place}__{name}"].astype(float) / _LEVELS, "yv": arrays[f"{place}__y"]}
+                runs.setdefault((record["dataset"], record["split"]), {})[name] = run | {"sec": record["seconds"]}
     return runs
 
 
@@ -117,7 +169,7 @@ def _halves_loss(runs: dict[str, Logits], names: frozenset[str]) -> float:
     return _known[key]
 
 
-def order(runs: dict[tuple[str, int], dict[str, Logits]], count: int) -> tuple[list[str], list[float]]:
+def order(runs: Runs, count: int) -> tuple[list[str], list[float]]:
     """Return candidates in the order of a greedy choice, and the mean regret over the data sets after each.
 
     The next candidate is the one that lowers the regret most for the time that it takes.
@@ -142,7 +194,7 @@ def order(runs: dict[tuple[str, int], dict[str, Logits]], count: int) -> tuple[l
     return chosen, [round(figure, 4) for figure in path[1:]]
 
 
-def _costs(runs: dict[tuple[str, int], dict[str, Logits]]) -> dict[str, float]:
+def _costs(runs: Runs) -> dict[str, float]:
     """Return the time of each candidate relative to the mean of all on a run, geometric mean over the runs."""
     relative: dict[str, list[float]] = {}
     for members in runs.values():
@@ -152,26 +204,13 @@ def _costs(runs: dict[tuple[str, int], dict[str, Logits]]) -> dict[str, float]:
     return {name: float(np.exp(np.mean(np.log(values)))) for name, values in relative.items()}
 
 
-def learn(folder: Path) -> None:
-    """Write the log of validation figures, and the portfolio learned from all data sets."""
-    runs = read(folder)
-    lines = []
-    for (dataset, number), members in runs.items():
-        for candidate in POOL:
-            if candidate.name in members:
-                run = members[candidate.name]
-                record: dict[str, Any] = {"dataset": dataset, "split": number, "candidate": candidate.name}
-                record |= {"settings_hash": settings_hash(candidate.settings), "seconds": round(float(run["sec"]), 1)}
-                record["val_loss"] = round(log_loss(run["val"], run["yv"]), 4)
-                record["val"] = _score(dataset, run["val"], run["yv"])
-                lines.append(json.dumps(record))
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    write_text(RESULTS / "log.jsonl", "\n".join(lines) + "\n")
-    names, path = order(runs, len(POOL))
+def learn() -> None:
+    """Write the portfolio learned from all data sets of the log."""
+    names, path = order(read_log(), len(POOL))
     by_name = {candidate.name: candidate for candidate in POOL}
     content = {
-        "about": "Made by tools/portfolio.py from results/portfolio/log.jsonl; regret: mean over the data sets after "
-        "each member, as a fraction of what all candidates gain over the class frequencies",
+        "about": "Made by tools/portfolio.py from results/portfolio; regret: mean over data sets after each member, "
+        "as a fraction of what all candidates gain over the class frequencies",
         "regret": path,
         "members": [asdict(by_name[name]) for name in names],
     }
@@ -182,10 +221,11 @@ def learn(folder: Path) -> None:
 
 def evaluate(folder: Path) -> None:
     """Write what `good` does on each data set with a portfolio that was learned from the others."""
-    runs = read(folder)
+    runs, logged = read(folder), read_log()
     lines = []
-    for dataset in sorted({dataset for dataset, _ in runs}):
-        others = {key: run for key, run in runs.items() if key[0] != dataset}
+    for dataset in sorted({dataset for dataset, _ in runs if canonical_key(dataset) in NAMED}):
+        # Chameleon and Squirrel are left out together with their filtered versions
+        others = {key: run for key, run in logged.items() if key[0].split("-")[0] != dataset.split("-")[0]}
         names, _ = order(others, QUALITIES["good"].members)
         for (own, number), members in runs.items():
             if own != dataset:
@@ -211,8 +251,8 @@ def evaluate(folder: Path) -> None:
 
 
 def _score(dataset: str, logits: np.ndarray, y: np.ndarray) -> float:
-    metric = NAMED[canonical_key(dataset)].metric
-    figure = measure(metric, y, softmax(logits, axis=1))
+    known = NAMED.get(canonical_key(dataset))
+    figure = measure(known.metric if known else "accuracy", y, softmax(logits, axis=1))
     assert figure is not None
     return round(figure, 5)
 
@@ -220,18 +260,22 @@ def _score(dataset: str, logits: np.ndarray, y: np.ndarray) -> float:
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("train", "learn", "evaluate"))
-    parser.add_argument("folder", type=Path, help="folder of the logits")
-    parser.add_argument("--datasets", default="texas,cornell,wisconsin,cora,citeseer")
+    parser.add_argument("command", choices=("train", "log", "learn", "evaluate"))
+    parser.add_argument("folder", type=Path, nargs="?", help="folder of the logits, not for learn")
+    parser.add_argument("--datasets", default="texas;cornell;wisconsin;cora;citeseer", help="separated by ';'")
     parser.add_argument("--splits", default="0")
     parser.add_argument("--candidates", default="", help="names separated by ';', by default all")
     options = parser.parse_args()
+    if (options.folder is None) != (options.command == "learn"):
+        parser.error("pass a folder to train, log and evaluate, and none to learn")
     if options.command == "train":
         splits = [int(number) for number in options.splits.split(",")]
         names = [name.strip() for name in options.candidates.split(";") if name.strip()]
-        train(options.folder, options.datasets.split(","), splits, names)
+        train(options.folder, options.datasets.split(";"), splits, names)
+    elif options.command == "log":
+        write_log(options.folder)
     elif options.command == "learn":
-        learn(options.folder)
+        learn()
     else:
         evaluate(options.folder)
 

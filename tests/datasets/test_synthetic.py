@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse.csgraph as csgraph
 
-from gpatcher.datasets.synthetic import GENERATORS, colouring, csbm, minesweeper, parse_source, rmat
+from gpatcher.datasets.synthetic import GENERATORS, colouring, csbm, minesweeper, monophily, parse_source, rmat
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.kernels.rmat import draw_rmat
@@ -15,6 +15,7 @@ SMALL = {
     "csbm": dict(n=300, features=20),
     "board": dict(rows=12, columns=9),
     "colouring": dict(n=60),
+    "monophily": dict(n=300, degree=8),
     "rmat": dict(n=300, m=900, features=4),
 }
 
@@ -226,6 +227,38 @@ def test_colouring_rejects_bad_arguments(arguments, message):
         colouring(**arguments)
 
 
+# ----------------------------------------------------------------------------------------- monophily
+
+
+def test_monophily_two_steps_tell_what_one_does_not():
+    graph = monophily(n=1000, degree=30, spread=0.25, seed=1)
+    assert graph.m == 15_000
+    assert np.bincount(graph.y).tolist() == [500, 500]
+    sign = 2 * graph.y - 1
+    adjacency = dense(graph)
+    one = sign @ adjacency @ sign / adjacency.sum()
+    two = adjacency @ adjacency
+    np.fill_diagonal(two, 0)
+    assert abs(one) < 0.04  # neighbours are alike as often as unlike
+    assert sign @ two @ sign / two.sum() > 0.05
+    shares = (adjacency @ graph.y) / adjacency.sum(1)
+    binomial = np.sqrt(0.25 / adjacency.sum(1))
+    assert shares.std() > 2 * binomial.mean()  # neighbourhoods are more one-sided than chance makes them
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(spread=0.5), r"spread must lie in \(0, 0.5\), got 0.5"),
+        (dict(n=100, degree=40), r"degree must lie in .*24.75\], got 40"),
+        (dict(features=0), "features must be at least 1"),
+    ],
+)
+def test_monophily_rejects_bad_arguments(arguments, message):
+    with pytest.raises(InputError, match=message):
+        monophily(**arguments)
+
+
 # ---------------------------------------------------------------------------------------------- rmat
 
 
@@ -352,7 +385,7 @@ def test_source_keeps_all_digits_of_a_seed():
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("sbm:n=10", "unknown generator 'sbm'; choose one of csbm, board, colouring, rmat"),
+        ("sbm:n=10", "unknown generator 'sbm'; choose one of csbm, board, colouring, monophily, rmat"),
         ("", "unknown generator ''"),
         ("csbm:p=3", "csbm has no argument 'p'; it has phi, n, degree, features, epsilon, seed, train, val"),
         ("csbm:n=12,n=14", "n is given twice"),

@@ -8,15 +8,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from gpatcher.datasets.synthetic import csbm
 from gpatcher.errors import InputError, InputWarning
-from gpatcher.estimator.aggregates import (
-    _TREE,
-    LinearClassifier,
-    LinearConfig,
-    TreesClassifier,
-    TreesConfig,
-    _flat_trees,
-)
 from gpatcher.estimator.ensemble import load_model
+from gpatcher.estimator.linear import LinearClassifier, LinearConfig
+from gpatcher.estimator.trees import _TREE, TreesClassifier, TreesConfig, _flat_trees
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
 from gpatcher.graph.unseen import UnseenNodes

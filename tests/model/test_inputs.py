@@ -10,6 +10,7 @@ import torch
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
+from gpatcher.model import inputs
 from gpatcher.model.inputs import (
     FeatureConfig,
     FeatureTable,
@@ -84,7 +85,7 @@ def test_gradient_under_dropout_is_that_of_the_kept_entries():
     x = np.abs(features()) + (features() != 0)
     weight = torch.eye(5, requires_grad=True)
     torch.manual_seed(0)
-    dropped = FeatureTable(sp.csr_array(x)).linear(weight, dropout=0.5)  # the dropped matrix itself
+    dropped = FeatureTable(sp.csr_array(x)).linear(weight, p=0.5)  # the dropped matrix itself
     dropped.sum().backward()
     np.testing.assert_allclose(weight.grad, dropped.detach().sum(0)[:, None].expand(5, 5), atol=1e-5)
     assert (dropped == 0).sum() > (torch.tensor(x) == 0).sum()
@@ -95,7 +96,7 @@ def test_dropout_keeps_the_expectation(form, tmp_path):
     x = features()
     table = FeatureTable(in_form(np.tile(x, (3000, 1)), form, tmp_path))
     torch.manual_seed(0)
-    draws = table.linear(torch.eye(5), dropout=0.4).view(3000, 12, 5)
+    draws = table.linear(torch.eye(5), p=0.4).view(3000, 12, 5)
     np.testing.assert_allclose(draws.mean(0), x, atol=0.12)
     kept = draws[:, x != 0] != 0
     assert kept.float().mean().item() == pytest.approx(0.6, abs=0.01)
@@ -107,7 +108,7 @@ def test_the_table_does_not_change_its_argument():
     x = sp.csr_array(np.array([[0.0, 2.0], [1.0, 3.0]]))
     before = x.toarray()
     table = FeatureTable(x)
-    table.linear(torch.eye(2), dropout=0.9)
+    table.linear(torch.eye(2), p=0.9)
     np.testing.assert_array_equal(x.toarray(), before)
     np.testing.assert_allclose(table.linear(torch.eye(2)), before)
 
@@ -219,7 +220,8 @@ def test_the_log_of_the_l1_norm_is_that_before_normalisation(form, adjacency, tm
         np.testing.assert_allclose(rows[:, 6:], graph.adjacency().toarray())
 
 
-def test_the_log_of_the_l1_norm_does_not_read_a_whole_memory_map(tmp_path):
+def test_the_log_of_the_l1_norm_does_not_read_a_large_memory_map(tmp_path, monkeypatch):
+    monkeypatch.setattr(inputs, "_SMALL_BYTES", 100)
     with pytest.raises(InputError, match="memory-mapped"):
         node_features(graph_with(in_form(features(), "memmap", tmp_path)), FeatureConfig(log_l1_norm=True))
 

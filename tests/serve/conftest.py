@@ -41,9 +41,10 @@ def small_model():
 def save_run(small_model):
     """Train on tables, and write what `gpatcher fit` leaves for predictions; its report takes most of its time."""
 
-    def save(folder, nodes, edges, model=None, **options):
+    def save(folder, nodes, edges, model=None, database=None, **options):
         tables = load_tables(nodes, edges, **options).with_split(seed=0)
-        (model or small_model()).fit(tables.graph).save(folder, {"nodes": "", "edges": "", **options})
+        source = {"nodes": "", "edges": "", "database": database, "label_type": "string", **options}
+        (model or small_model()).fit(tables.graph).save(folder, source)
         keep_tables(tables, folder)
         return folder
 

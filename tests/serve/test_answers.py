@@ -123,7 +123,13 @@ def test_bad_values_give_the_message_of_the_command(case, server, run_folder, co
     pq.write_table(pa.Table.from_pylist(nodes), tmp_path / "nodes.parquet")
     pq.write_table(pa.Table.from_pylist(edges), tmp_path / "edges.parquet")
     shown = command_in(tmp_path, "predict", run_folder, "--nodes", "nodes.parquet", "--edges", "edges.parquet", code=2)
-    expected = shown.stderr.strip().splitlines()[-1].removeprefix("error: ").replace(".parquet", "")
+    expected = (
+        shown.stderr.strip()
+        .splitlines()[-1]
+        .removeprefix("error: ")
+        .replace(".parquet", "")
+        .replace(f"{tmp_path}/", "")
+    )
     assert answer.json() == {"detail": expected}
 
 
@@ -191,7 +197,8 @@ def compare(folder, new, joins, predicted, tmp_path):
 def test_integer_ids_weights_and_other_names(save_run, predicted, tmp_path):
     ids = np.random.default_rng(1).permutation(np.arange(-20, 180))
     options = {**COLUMNS, "weight": "strength"}
-    folder = save_run(tmp_path / "run", *tables_of(ids, weight=True), **options)
+    database = "postgresql://nobody@127.0.0.1:1/none"  # where the tables came from: nothing asks it again
+    folder = save_run(tmp_path / "run", *tables_of(ids, weight=True), database=database, **options)
     joins = [{"from": 1000, "to": 5, "strength": 2.0}, {"from": 1000, "to": 7, "strength": 0.5}]
     run = compare(folder, [{"key": 1000, "size": 0.5}], joins, predicted, tmp_path)
     assert run.explain("-3")["id"] == -3

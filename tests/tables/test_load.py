@@ -137,6 +137,49 @@ def test_integer_ids_by_search_and_by_hash(write, monkeypatch, max_hashed_ids):
             read_tables(nodes, write("edges.csv", f"source,target\n{row}\n"))
 
 
+def preferential_edges(n=400, each=4):
+    """Edges (new, old) of a graph in which every node links to earlier ones, often to hubs; node ids are shuffled."""
+    rng = np.random.default_rng(0)
+    ends = [0]
+    edges = []
+    for v in range(1, n):
+        for u in {ends[i] for i in rng.integers(0, len(ends), each)}:
+            edges.append((v, u))
+            ends += [v, u]
+    return rng.permutation(n)[np.array(edges)][rng.permutation(len(edges))]
+
+
+def in_first_row_order(edges):
+    """Orient edges as a program that writes the neighbours of one node after the other, each edge once."""
+    order = np.random.default_rng(1).permutation(edges.max() + 1)
+    oriented = np.where((order[edges[:, :1]] < order[edges[:, 1:]]), edges, edges[:, ::-1])
+    return oriented[np.argsort(order[oriented[:, 0]], kind="stable")]
+
+
+@pytest.mark.parametrize(
+    ("arrange", "directed"),
+    [
+        (lambda e: e, True),
+        (lambda e: np.vstack([e, e[: len(e) // 5, ::-1]]), True),
+        (lambda e: np.vstack([e, e[:, ::-1]]), False),
+        (lambda e: np.sort(e, axis=1), False),
+        (lambda e: np.sort(e, axis=1)[:, ::-1], False),
+        (in_first_row_order, False),
+        (lambda e: np.random.default_rng(2).permuted(e, axis=1), False),
+        (lambda e: np.stack([e[:, 0], e[:, 1] + 1000], 1), False),
+        (lambda e: e[:50], False),
+    ],
+    ids=["one way", "some both", "all both", "ascending", "descending", "row order", "random", "bipartite", "few"],
+)
+@pytest.mark.filterwarnings("ignore::gpatcher.errors.InputWarning")
+def test_direction_is_inferred(arrange, directed):
+    edges = arrange(preferential_edges())
+    table = pa.table({"source": edges[:, 0], "target": edges[:, 1]})
+    assert read_tables(None, table).is_directed == directed
+    ids = np.random.default_rng(3).permutation(np.unique(edges))
+    assert read_tables(pa.table({"id": ids, "age": ids}), table).is_directed == directed
+
+
 def test_directed(write):
     graph = read_tables(write("nodes.csv", NODES), write("edges.csv", EDGES), directed=True)
     assert edge_set(graph) == {("a", "b"), ("c", "b")}

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from gpatcher.errors import InputError, check_at_least, check_fraction, warn_input
 from gpatcher.graph.graph import Graph
+from gpatcher.model.dropout import dropout
 from gpatcher.model.inputs import FeatureTable, SparseProduct
 
 _DENSE = 0.1  # a matrix with a larger fraction of non-zeros is smaller and faster as a dense one
@@ -61,7 +62,7 @@ class Baseline(nn.Module):
 
     def drop(self, h: Tensor) -> Tensor:
         """Return h with dropout, while training."""
-        return F.dropout(h, self.dropout, self.training)
+        return dropout(h, self.dropout, self.training)
 
     def no_weight_decay(self) -> Iterable[nn.Parameter]:
         """Return the parameters without weight decay: none, unless the paper of the model has it otherwise."""
@@ -121,7 +122,7 @@ class Perceptron(nn.Module):
         """Return the outputs for all nodes or these rows, shape (n or b, C)."""
         h: Tensor = self.first(x, rows) + self.bias
         for layer in self.rest:
-            h = layer(F.dropout(F.relu(h), self.dropout, self.training))
+            h = layer(dropout(F.relu(h), self.dropout, self.training))
         return h
 
 

@@ -12,6 +12,7 @@ from torch_geometric.nn import FAConv
 from gpatcher.baselines.base import Baseline, FeatureProduct
 from gpatcher.errors import check_at_least
 from gpatcher.graph.graph import Graph
+from gpatcher.model.dropout import dropout
 from gpatcher.model.inputs import FeatureTable, SparseProduct
 
 
@@ -25,7 +26,7 @@ class _Gated(FAConv):  # type: ignore[misc]
     def message_and_aggregate(self, adj_t: Tensor, x: Tensor, alpha: tuple[Tensor, Tensor]) -> Tensor:
         """Return the sums, shape (n, h)."""
         gate = (alpha[0].squeeze(1)[self.product.columns] + alpha[1].squeeze(1)[self.product.rows]).tanh()
-        gate = F.dropout(gate, self.dropout, self.training)
+        gate = dropout(gate, self.dropout, self.training)
         return self.product(gate * adj_t.values(), x)
 
 

@@ -11,6 +11,7 @@ from torch_geometric.nn import GCNConv
 
 from gpatcher.baselines.base import Baseline, FeatureProduct, sparse_tensor
 from gpatcher.graph.graph import Graph
+from gpatcher.model.dropout import dropout
 from gpatcher.model.inputs import FeatureTable
 
 
@@ -33,7 +34,7 @@ class Convolutions(nn.Module):
         """Return the output of each layer before its activation; shapes (n, width)."""
         outputs: list[Tensor] = [self.convolutions[0](self.product(x), self.matrix)]
         for convolution in self.convolutions[1:]:
-            h = F.dropout(F.relu(outputs[-1]), self.dropout, self.training)
+            h = dropout(F.relu(outputs[-1]), self.dropout, self.training)
             outputs.append(convolution(h, self.matrix))
         return outputs
 

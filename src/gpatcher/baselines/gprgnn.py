@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpatcher.baselines.base import Baseline, Perceptron, Propagation
 from gpatcher.errors import check_at_least, check_fraction
 from gpatcher.graph.graph import Graph
+from gpatcher.model.dropout import dropout
 from gpatcher.model.inputs import FeatureTable
 
 
@@ -70,7 +70,7 @@ class GPRGNN(Baseline):
 
     def forward(self, x: FeatureTable, nodes: Tensor) -> Tensor:
         """Return the logits of these nodes, shape (b, C)."""
-        z: Tensor = F.dropout(self.perceptron(x), self.spread_dropout, self.training)
+        z: Tensor = dropout(self.perceptron(x), self.spread_dropout, self.training)
         total = self.gamma[0] * z
         for gamma in self.gamma[1:]:
             z = self.propagate(z)

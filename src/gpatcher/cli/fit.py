@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from gpatcher.cli.console import console, option, stoppable, warnings_as_notes
-from gpatcher.cli.sources import Root, load_source, load_source_tables, takes_graph
+from gpatcher.cli.sources import LABEL_TYPE, Root, kept_source, load_source, load_source_tables, takes_graph
 from gpatcher.errors import InputError, counted
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def fit(
         seed=seed,
         device=device,
         memory=None if memory is None else int(memory * 2**30),
-        source=source,
+        source=kept_source(source),
         patch_table=patches,
         engine=cluster,
         workers=workers,
@@ -263,6 +263,7 @@ def _load(
         return load_source(source, root), None
     source |= ways | {"on_rare_class": on_rare_class}
     tables = load_source_tables(source, seed)
+    source[LABEL_TYPE] = tables.label_type
     if tables.graph.x is None and not settings.get("features", {}).get("adjacency_features"):
         from gpatcher.model.structure import with_structure_features
 

@@ -4,26 +4,47 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpatcher.cli.console import check_out, console, option, step, table, warnings_as_notes
-from gpatcher.cli.sources import AsJson, Root, RunFolder, load_run_graph, load_run_model, read_unseen
+from gpatcher.cli.sources import (
+    LABEL_TYPE,
+    AsJson,
+    Root,
+    RunFolder,
+    load_run_graph,
+    load_run_model,
+    read_unseen,
+    table_places,
+)
 from gpatcher.errors import InputError, counted
+
+if TYPE_CHECKING:
+    from gpatcher.tables.database import TargetTable
 
 
 def predict(
     folder: RunFolder,
-    out: Annotated[Path, option("FILE", "Where to write, .parquet or .csv.")] = Path("predictions.parquet"),
+    out: Annotated[
+        Path | None, option("FILE", "Where to write, .parquet or .csv. Default: predictions.parquet.")
+    ] = None,
     patches: Annotated[Path | None, option("FOLDER", "The patch table of the model, where it has moved.")] = None,
-    nodes: Annotated[Path | None, option("FILE", "Table of unseen nodes: predict these alone.")] = None,
+    nodes: Annotated[str | None, option("TABLE", "Table of unseen nodes: predict these alone.")] = None,
     edges: Annotated[
-        Path | None, option("FILE", "Table of their edges, among themselves and to nodes of the graph.")
+        str | None, option("TABLE", "Table of their edges, among themselves and to nodes of the graph.")
     ] = None,
     conformal: Annotated[
         float | None, option("LEVEL", "Also conformal sets, which hold the true class with probability LEVEL.")
     ] = None,
+    database: Annotated[
+        str | None, option("URL", "Database of --nodes, --edges and --to-table, as for 'gpatcher fit'.")
+    ] = None,
+    to_table: Annotated[
+        str | None, option("NAME", "Write to a new table of --database, in one transaction, instead of a file.")
+    ] = None,
+    overwrite: Annotated[bool, option(None, "Replace the table of --to-table.", "--overwrite")] = False,
     root: Root = None,
 ) -> None:
     """Write a class and calibrated probabilities for every node of a trained model's graph, or for unseen nodes."""
@@ -33,33 +54,36 @@ def predict(
         raise InputError(
             "--patches is the table of the graph; patches of unseen nodes are made from --edges, leave it out"
         )
-    check_out(out)
+    places = table_places(nodes, edges, database)
+    target = _target(out, to_table, overwrite, places)
     screen = console()
     with step("reading the graph"):
         graph, source = load_run_graph(folder, root)
-    if nodes is not None and edges is not None:
+    if to_table is not None and str(places["database"]) == source.get("database"):
+        _check_not_read(to_table, source)
+
+    from gpatcher.runs.predict import conformal_coverage, write_predictions
+
+    label_type = source.get(LABEL_TYPE)
+    if nodes is not None:
         with warnings_as_notes(), step("reading the tables"):
-            unseen = read_unseen(graph, nodes, edges, folder, source)
+            unseen = read_unseen(graph, places, folder, source)
         with step("predicting"):
             from gpatcher.estimator.ensemble import load_model
-            from gpatcher.runs.predict import prediction_columns
-            from gpatcher.tables.write import write_table
 
-            as_text = out.suffix.lower() == ".csv"
-            classifier = load_model(folder)
-            write_table(prediction_columns(classifier, unseen, None, conformal, as_text), out)
-        screen.print(f"{counted(unseen.count, 'row')} in {out}", soft_wrap=True)
+            write_predictions(load_model(folder), unseen, target, None, conformal, label_type)
+        screen.print(f"{counted(unseen.count, 'row')} in {target}", soft_wrap=True)
         return
     classifier = load_run_model(folder, graph, patches)
 
     from rich.progress import Progress
 
-    from gpatcher.runs.predict import conformal_coverage, write_predictions
-
     with warnings_as_notes(), Progress(console=screen, transient=True) as bar:
         task = bar.add_task("predicting", total=graph.n)
-        write_predictions(classifier, graph, out, lambda done, _: bar.update(task, completed=done), conformal)
-    screen.print(f"{counted(graph.n, 'row')} in {out}", soft_wrap=True)
+        write_predictions(
+            classifier, graph, target, lambda done, _: bar.update(task, completed=done), conformal, label_type
+        )
+    screen.print(f"{counted(graph.n, 'row')} in {target}", soft_wrap=True)
     measured = None if conformal is None else conformal_coverage(classifier, graph, conformal)
     if measured is not None:
         coverage, size, count = measured
@@ -68,6 +92,36 @@ def predict(
             f"{counted(count, 'test node')}",
             soft_wrap=True,
         )
+
+
+def _target(out: Path | None, to_table: str | None, overwrite: bool, places: dict[str, Any]) -> Path | TargetTable:
+    """Return where predictions go; a place that cannot be written to is refused before any work is done."""
+    if to_table is None:
+        if overwrite:
+            raise InputError("--overwrite replaces the table of --to-table; a file is replaced without it")
+        if "database" in places and places["nodes"] is None:
+            raise InputError("--database says where tables are; pass --to-table, or --nodes and --edges, too")
+        out = out or Path("predictions.parquet")
+        check_out(out)
+        return out
+    if out is not None:
+        raise InputError(f"predictions go to --out {out} or to --to-table {to_table!r}; pass one of them")
+    if "database" not in places:
+        raise InputError(f"--to-table {to_table!r} is a table of a database; say of which with --database URL")
+    _check_not_read(to_table, places)
+
+    from gpatcher.tables.database import TargetTable
+
+    target = TargetTable(places["database"], to_table, overwrite)
+    target.check()
+    return target
+
+
+def _check_not_read(to_table: str, source: dict[str, Any]) -> None:
+    """Refuse to replace a table that the model or this command reads."""
+    for name in ("nodes", "edges"):
+        if source.get(name) is not None and source[name].lower() == to_table.lower():
+            raise InputError(f"--to-table {to_table!r} is the table of {name} itself; choose another name")
 
 
 def explain(

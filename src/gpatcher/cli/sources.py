@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,17 +26,24 @@ SOURCE_HELP = (
     "A data set ('gpatcher datasets' lists them), a generator such as csbm:phi=-0.5,n=5000 or rmat:n=300000,m=3000000, "
     "or a folder that 'gpatcher store' wrote."
 )
+LABEL_TYPE = "label_type"  # in the source that a model keeps: the dtype of labels that are not text
+_NO_NAMES = ("edge", "edges", "links")  # of files, which are then called by their folder
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder that 'gpatcher fit' wrote.")]
 Root = Annotated[Path | None, _data("FOLDER", "Folder of the data sets. Default: $GPATCHER_DATA, else a cache folder.")]
+DATABASE_HELP = (
+    "Database of --nodes and --edges, which are then names of tables or SELECTs: sqlite:///file.db or "
+    "postgresql://user@host/name. The password comes from PGPASSWORD or ~/.pgpass."
+)
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
 
 def graph_source(
     source: Annotated[str | None, typer.Argument(metavar="SOURCE", help=SOURCE_HELP)] = None,
     nodes: Annotated[
-        Path | None, _data("FILE", "Table of nodes: CSV, Parquet or a folder of Parquet files; id, label, features.")
+        str | None, _data("TABLE", "Table of nodes: CSV, Parquet or a folder of Parquet files; id, label, features.")
     ] = None,
-    edges: Annotated[Path | None, _data("FILE", "Table of edges: a source and a target.")] = None,
+    edges: Annotated[str | None, _data("TABLE", "Table of edges: a source and a target.")] = None,
+    database: Annotated[str | None, _data("URL", DATABASE_HELP)] = None,
     id_column: Annotated[str, _data("COLUMN", "Column of --nodes with the id.", "--id")] = "id",
     label: Annotated[str, _data("COLUMN", "Column of --nodes with the class, empty where unknown.")] = "label",
     source_column: Annotated[str, _data("COLUMN", "Column of --edges with the source.", "--source")] = "source",
@@ -63,7 +71,7 @@ def graph_source(
         bool | None,
         _data(
             None,
-            "Whether the direction of edges counts. Default: where some, but not all, are given in both.",
+            "Whether the direction of edges counts. Default: inferred from the edges, and printed.",
             "--directed/--undirected",
         ),
     ] = None,
@@ -75,12 +83,13 @@ def graph_source(
         str, _data("POLICY", "Rows without an id, edges without an endpoint: error or drop.", hidden=True)
     ] = "error",
 ) -> dict[str, Any]:
-    """Describe where a graph comes from, in a form that a saved model can keep."""
+    """Describe where a graph comes from; `kept_source` returns what a saved model can keep of it."""
     policies = {"on_unknown_id": on_unknown_id, "on_duplicate_id": on_duplicate_id, "on_missing_id": on_missing_id}
     if source is not None and (nodes is not None or edges is not None):
         raise InputError(f"give either the source {source!r} or tables with --nodes and --edges, not both")
     if source is not None:
         table_options = {
+            "--database": database is not None,
             "--id": id_column != "id",
             "--label": label != "label",
             "--source": source_column != "source",
@@ -102,8 +111,7 @@ def graph_source(
     if edges is None:
         raise InputError("give a source, e.g. 'texas', or tables with --nodes and --edges")
     return {
-        "nodes": None if nodes is None else str(nodes.absolute()),
-        "edges": str(edges.absolute()),
+        **table_places(nodes, edges, database),
         "id": id_column,
         "label": label,
         "source": source_column,
@@ -116,6 +124,24 @@ def graph_source(
         "delimiter": {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter),
         **policies,
     }
+
+
+def table_places(nodes: str | None, edges: str | None, database: str | None) -> dict[str, Any]:
+    """Return where tables are: absolute paths of files, or names and queries with the database that has them."""
+    from gpatcher.tables.database import Database, is_query
+
+    if database is not None:
+        return {"nodes": nodes, "edges": edges, "database": Database.parse(database)}
+    tables = {"nodes": nodes, "edges": edges}
+    for name, table in tables.items():
+        if table is not None and is_query(table) and not Path(table).exists():
+            raise InputError(f"--{name} {table!r} is a query; say of which database with --database URL")
+    return {name: None if table is None else str(Path(table).absolute()) for name, table in tables.items()}
+
+
+def kept_source(source: dict[str, Any]) -> dict[str, Any]:
+    """Return where a graph came from as JSON values, the URL of a database without the password."""
+    return source | ({"database": str(source["database"])} if "database" in source else {})
 
 
 def takes_graph(command: Callable[..., None]) -> Callable[..., None]:
@@ -166,18 +192,23 @@ def load_source_tables(source: dict[str, Any], seed: int | None = None) -> Table
     from gpatcher.tables.load import load_tables
 
     with warnings_as_notes():
-        tables = load_tables(**source)
+        tables = load_tables(**{name: value for name, value in source.items() if name != LABEL_TYPE})
+        edges = Path(str(source["edges"]))
+        if source.get("database") is None and edges.stem.lower() in _NO_NAMES and edges.parent.name:
+            tables = replace(tables, graph=replace(tables.graph, name=edges.parent.name))
         return tables if seed is None else tables.with_split(seed=seed)
 
 
-def read_unseen(graph: Graph, nodes: Path, edges: Path, folder: Path, source: dict[str, Any]) -> UnseenNodes:
-    """Read tables of unseen nodes and their edges, in the columns that the graph was read from."""
+def read_unseen(graph: Graph, places: dict[str, Any], folder: Path, source: dict[str, Any]) -> UnseenNodes:
+    """Read tables of unseen nodes and their edges, see `table_places`, in the columns that the graph was read from."""
     from gpatcher.estimator.folder import open_tables
     from gpatcher.graph.unseen import UnseenNodes
     from gpatcher.tables.unseen import read_new_tables
 
     kept = open_tables(folder)
-    ids, x, edge_index, weights = read_new_tables(graph, nodes, edges, None if kept is None else kept[1], source)
+    options = {**source, "database": places.get("database")}
+    encoder = None if kept is None else kept[1]
+    ids, x, edge_index, weights = read_new_tables(graph, places["nodes"], places["edges"], encoder, options)
     return UnseenNodes.join(graph, edge_index, x, len(ids), weights=weights, node_ids=ids)
 
 

@@ -1,4 +1,4 @@
-"""Random graphs with known properties: block model, minesweeper board, proper colouring, R-MAT.
+"""Random graphs with known properties: block model, minesweeper board, proper colouring, monophily, R-MAT.
 
 Each generator returns an undirected `Graph` without self-loops and with one stratified split, of which ``train`` and
 ``val`` are the fractions. The same arguments, ``seed`` among them, give the same graph.
@@ -228,6 +228,71 @@ def colouring(
     return _with_split(graph, train, val, seed)
 
 
+def monophily(
+    n: int = 1000,
+    degree: float = 20.0,
+    spread: float = 0.2,
+    features: int = 8,
+    signal: float = 0.1,
+    seed: int = 0,
+    train: float = 0.6,
+    val: float = 0.2,
+) -> Graph:
+    """Draw a graph in which neighbours are neither alike nor unlike, but nodes with a common neighbour are alike.
+
+    There are two classes of equal size. Node i prefers class 1 by s_i ~ Beta(κ, κ), whatever its own class, and has an
+    activity a_i drawn from a Pareto distribution. The pair (i, j) is drawn with probability
+
+        P(i, j) ∝ a_i a_j s_i(y_j) s_j(y_i),    s_i(1) = s_i,  s_i(0) = 1 - s_i.
+
+    So a neighbour's class tells nothing, and who the neighbour is does, as for gender in friendship networks
+    (Altenburger and Ugander, Monophily in social networks, 2018).
+
+    Parameters
+    ----------
+    n : int
+        Number of nodes.
+    degree : float
+        Mean degree.
+    spread : float
+        Standard deviation of the preferences, in (0, 0.5), which sets κ.
+    features : int
+        Gaussian features of deviation 1, with the mean ± ``signal`` in the two classes.
+    signal : float
+    seed : int
+    train, val : float
+
+    Examples
+    --------
+    >>> graph = monophily(n=200, degree=10)
+    >>> graph.n, graph.m, graph.x.shape
+    (200, 1000, (200, 8))
+    """
+    _at_least("n", n, 4)
+    _at_least("features", features, 1)
+    if not 0 < spread < 0.5:
+        raise InputError(f"spread must lie in (0, 0.5), got {spread}")
+    if not 0 < degree <= (n - 1) / 4:
+        raise InputError(f"degree must lie in (0, (n - 1) / 4 = {(n - 1) / 4:g}], got {degree}; raise n or lower it")
+    rng = _rng(seed)
+    y = rng.permutation(np.arange(n) % 2)
+    kappa = (1 / (4 * spread**2) - 1) / 2
+    preference = rng.beta(kappa, kappa, n)
+    activity = np.minimum(rng.pareto(2.5, n) + 0.3, 5.0)
+    m = round(n * degree / 2)
+    keys = np.empty(0, np.int64)
+    while keys.size < m:
+        i, j = rng.choice(n, (2, 8 * m), p=activity / activity.sum())
+        chance = np.where(y[j], preference[i], 1 - preference[i]) * np.where(y[i], preference[j], 1 - preference[j])
+        kept = (i != j) & (rng.random(i.size) < chance)
+        drawn = np.minimum(i, j)[kept] * n + np.maximum(i, j)[kept]
+        fresh = drawn[np.sort(np.unique(drawn, return_index=True)[1])]
+        keys = np.concatenate([keys, fresh[~np.isin(fresh, keys)]])[:m]
+    x = rng.standard_normal((n, features), dtype=np.float32) + np.float32(signal) * (2 * y[:, None] - 1)
+    graph = Graph.from_edge_index((keys // n, keys % n), x=x.astype(np.float32), y=y, name="monophily").undirected()
+    return _with_split(graph, train, val, seed)
+
+
 def rmat(
     n: int = 100_000,
     m: int = 1_000_000,
@@ -319,7 +384,13 @@ def _with_split(graph: Graph, train: float, val: float, seed: int) -> Graph:
     return graph.with_splits([stratified_split(graph.labels(), train, val, seed)])
 
 
-GENERATORS: dict[str, Callable[..., Graph]] = {"csbm": csbm, "board": minesweeper, "colouring": colouring, "rmat": rmat}
+GENERATORS: dict[str, Callable[..., Graph]] = {
+    "csbm": csbm,
+    "board": minesweeper,
+    "colouring": colouring,
+    "monophily": monophily,
+    "rmat": rmat,
+}
 
 
 def parse_source(source: str) -> Graph:

@@ -1,24 +1,14 @@
-"""Boosted trees and logistic regression on patch aggregates, as node classifiers.
-
-They read the columns of `gpatcher.model.aggregates`. On graphs with tabular columns trees are hard to beat, and on some
-graphs a linear model of the adjacency rows is; both train in seconds.
-"""
+"""Classifiers on patch aggregates: what boosted trees and logistic regression have in common."""
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
-import scipy.sparse as sp
 import torch
 from scipy.special import log_softmax
-from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import check_is_fitted
 
 from gpatcher.arrays import FloatArray, IntArray, as_node_index
@@ -30,14 +20,12 @@ from gpatcher.estimator.settings import Settings, sources_to_settings, to_source
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
 from gpatcher.graph.unseen import UnseenNodes
-from gpatcher.kernels.trees import attribute_trees, sum_trees
 from gpatcher.model.aggregates import aggregate, components, member_weights
 from gpatcher.model.inputs import FeatureConfig
 from gpatcher.patches.base import Patches
 from gpatcher.patches.hop import Hop
 from gpatcher.patches.ppr import PPR
 from gpatcher.tables.encoder import TableEncoder
-from gpatcher.training.metrics import log_loss
 from gpatcher.trust.calibration import calibrate
 from gpatcher.trust.columns import column_groups
 from gpatcher.trust.explain import Describer, Explanation, shorten
@@ -45,55 +33,6 @@ from gpatcher.trust.explain import Describer, Explanation, shorten
 _ROWS = 1 << 16  # nodes predicted at a time
 _ABSENT = -12.0  # logit of a class without training nodes
 _PATCHES = (Hop(size=512), PPR(size=64, c=0.9))
-
-
-@dataclass(frozen=True)
-class TreesConfig:
-    """Gradient-boosted trees.
-
-    Parameters
-    ----------
-    components : int
-        Own columns beyond this number are replaced by as many singular vectors.
-    learning_rate : float
-    leaves : int
-        Largest number of leaves of a tree.
-    iterations : int
-        Largest number of trees per class.
-    patience : int
-        Trees without a smaller validation loss after which training stops.
-    l2 : float
-        Regularisation of the leaves.
-    column_fraction : float
-        Columns that each split may choose from.
-    """
-
-    components: int = 48
-    learning_rate: float = 0.05
-    leaves: int = 15
-    iterations: int = 400
-    patience: int = 20
-    l2: float = 1.0
-    column_fraction: float = 0.5
-
-
-@dataclass(frozen=True)
-class LinearConfig:
-    """Multinomial logistic regression, which also reads the own columns as they are.
-
-    Parameters
-    ----------
-    components : int
-        Own columns beyond this number are averaged over patches as so many singular vectors.
-    strengths : tuple of float
-        Inverse strengths of the L2 penalty; the one with the smallest validation loss is kept.
-    """
-
-    components: int = 128
-    strengths: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0, 100.0)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "strengths", tuple(self.strengths))
 
 
 class AggregateClassifier(NodeClassifier):
@@ -387,155 +326,3 @@ class AggregateClassifier(NodeClassifier):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "state_")
-
-
-class TreesClassifier(AggregateClassifier):
-    """Gradient-boosted trees on patch aggregates.
-
-    Examples
-    --------
-    >>> from gpatcher.datasets.synthetic import csbm
-    >>> graph = csbm(phi=0.9, n=200, features=10)
-    >>> TreesClassifier(model=TreesConfig(iterations=20)).fit(graph).predict(nodes=[0, 1]).shape
-    (2,)
-    """
-
-    kind = "trees"
-    config = TreesConfig
-
-    def _learn(self, rows: Any, y: IntArray, val_rows: Any, val_y: IntArray) -> None:
-        config = self._config()
-        stop = len(val_y) > 0
-        model = HistGradientBoostingClassifier(
-            learning_rate=config.learning_rate,
-            max_leaf_nodes=config.leaves,
-            max_iter=config.iterations,
-            l2_regularization=config.l2,
-            max_features=config.column_fraction,
-            min_samples_leaf=int(np.clip(len(y) // 20, 2, 20)),
-            early_stopping=stop,
-            n_iter_no_change=config.patience,
-            random_state=self.seed,
-        )
-        model.fit(rows, y, X_val=val_rows, y_val=val_y) if stop else model.fit(rows, y)
-        self.stopped_ = float(max(1, model.n_iter_ - config.patience if stop else model.n_iter_))
-        self.state_ = _flat_trees(model, int(self.stopped_))
-
-    def _scores(self, rows: FloatArray) -> FloatArray:
-        state = self.state_
-        out = np.tile(state["start"], (len(rows), 1))
-        sum_trees(np.ascontiguousarray(rows), *(state[name] for name in _TREE), out)
-        return np.hstack([np.zeros_like(out), out]) if out.shape[1] == 1 else out
-
-    def _attribute(self, row: FloatArray) -> tuple[FloatArray, FloatArray]:
-        state = self.state_
-        outputs = state["start"].shape[1]
-        out = np.zeros((1, outputs, row.shape[1] + 1))
-        attribute_trees(np.ascontiguousarray(row), *(state[name] for name in _TREE), out)
-        columns, start = out[0, :, :-1], out[0, :, -1] + state["start"][0]
-        if outputs == 1:  # two classes
-            columns, start = np.vstack([np.zeros_like(columns), columns]), np.append(0.0, start)
-        return columns, start
-
-    def fixed(self, stopped: float) -> Self:
-        """Return an unfitted copy with this number of iterations."""
-        model = replace(self._config(), iterations=round(stopped))
-        return type(self)(**{**self.get_params(deep=False), "model": model})
-
-
-_TREE = ("root", "output", "feature", "threshold", "left", "right", "value")
-
-
-def _flat_trees(model: HistGradientBoostingClassifier, iterations: int) -> dict[str, npt.NDArray[Any]]:
-    """Return the trees as flat arrays, for `sum_trees` and for files without pickle.
-
-    scikit-learn has no public form of these trees; a test compares the sums with its own.
-    """
-    columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _TREE}
-    offset = 0
-    for trees in model._predictors[:iterations]:
-        for output, tree in enumerate(trees):
-            nodes = tree.nodes
-            leaf = nodes["is_leaf"].astype(bool)
-            left, right = nodes["left"].astype(np.int64), nodes["right"].astype(np.int64)
-            value, count = nodes["value"].astype(np.float64), nodes["count"].astype(np.float64)
-            for node in np.flatnonzero(~leaf)[::-1]:  # children come after their parent
-                a, b = left[node], right[node]
-                value[node] = (count[a] * value[a] + count[b] * value[b]) / (count[a] + count[b])
-            columns["root"].append(np.array([offset]))
-            columns["output"].append(np.array([output]))
-            columns["feature"].append(np.where(leaf, -1, nodes["feature_idx"].astype(np.int64)))
-            columns["threshold"].append(nodes["num_threshold"].astype(np.float64))
-            columns["left"].append(offset + left)
-            columns["right"].append(offset + right)
-            columns["value"].append(value)
-            offset += len(nodes)
-    start = np.asarray(model._baseline_prediction, dtype=np.float64).reshape(1, -1)
-    return {"start": start} | {name: np.concatenate(parts) for name, parts in columns.items()}
-
-
-class LinearClassifier(AggregateClassifier):
-    """Logistic regression on own columns and patch aggregates.
-
-    Examples
-    --------
-    >>> from gpatcher.datasets.synthetic import csbm
-    >>> graph = csbm(phi=0.9, n=200, features=10)
-    >>> LinearClassifier().fit(graph).predict(nodes=[0, 1]).shape
-    (2,)
-    """
-
-    kind = "linear"
-    config = LinearConfig
-
-    def _assemble(
-        self, prepared: Prepared, own: FloatArray, patches: list[Patches], rows: IntArray, labels: IntArray
-    ) -> Any:
-        columns = super()._assemble(prepared, own, patches, rows, labels)[:, own.shape[1] :]
-        as_they_are = prepared.x.take(torch.as_tensor(np.array(rows))).matrix()
-        return sp.csr_array(sp.hstack([sp.csr_array(as_they_are), sp.csr_array(columns)]))
-
-    def _learn(self, rows: Any, y: IntArray, val_rows: Any, val_y: IntArray) -> None:
-        mean = np.asarray(rows.mean(axis=0)).ravel()
-        squares = np.asarray(rows.multiply(rows).mean(axis=0)).ravel()
-        scale = np.divide(1.0, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 1e-12)
-        # rare columns, such as adjacency rows, are not blown up
-        scale = np.minimum(scale, 1.0)
-        smallest = np.inf
-        for strength in self._config().strengths:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                model = LogisticRegression(C=strength, max_iter=200).fit(rows.multiply(scale).tocsr(), y)
-            coefficients = model.coef_ * scale
-            state = {"coefficients": coefficients, "intercept": model.intercept_, "mean": mean}
-            state = {name: np.asarray(value, dtype=np.float32) for name, value in state.items()}
-            loss = log_loss(_linear_scores(state, val_rows), val_y) if len(val_y) else 0.0
-            if loss < smallest:
-                smallest, self.state_, self.stopped_ = loss, state, strength
-
-    def _scores(self, rows: Any) -> FloatArray:
-        return _linear_scores(self.state_, rows)
-
-    def _attribute(self, row: Any) -> tuple[FloatArray, FloatArray]:
-        coefficients, mean = self.state_["coefficients"], self.state_["mean"]
-        columns = coefficients * (np.asarray(row.todense()).ravel() - mean)
-        start = coefficients @ mean + self.state_["intercept"]
-        if len(coefficients) == 1:
-            columns, start = np.vstack([np.zeros_like(columns), columns]), np.append(0.0, start)
-        return np.asarray(columns), np.asarray(start)
-
-    def _widths(self) -> tuple[int, int, int]:
-        return self._prepared.x.shape[1], self._components.shape[1], len(self.classes_) + 1
-
-    def _feature_shares(self, node: int, own: FloatArray) -> FloatArray:
-        return own
-
-    def fixed(self, stopped: float) -> Self:
-        """Return an unfitted copy with this strength alone."""
-        model = replace(self._config(), strengths=(stopped,))
-        return type(self)(**{**self.get_params(deep=False), "model": model})
-
-
-def _linear_scores(state: dict[str, Any], rows: Any) -> FloatArray:
-    scores = np.asarray(rows @ state["coefficients"].T + state["intercept"])
-    return np.hstack([np.zeros_like(scores), scores]) if scores.shape[1] == 1 else scores

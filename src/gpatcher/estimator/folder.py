@@ -59,5 +59,7 @@ def load_run_graph(folder: Path, root: Path | None = None) -> tuple[Graph, dict[
     kept = open_tables(folder)
     if kept is not None:
         return kept[0], source
-    name = source.get("name")
-    return load_tables(**source).graph if name is None else load_graph(str(name), root), source
+    if source.get("name") is not None:
+        return load_graph(str(source["name"]), root), source
+    options = {name: value for name, value in source.items() if name != "label_type"}  # a fact, no option
+    return load_tables(**options).graph, source

@@ -40,7 +40,7 @@ from gpatcher.spectral.spectrum import is_affordable
 Progress = Callable[[str, int, int], None]  # what is done, members done, members in all
 _ENOUGH = 200  # validation nodes from which one split is enough to choose by
 _LARGE = 200_000  # nodes of a graph that is not sent to other processes
-_SMALL = 20_000  # stored edges up to which starting processes costs more than it saves
+_SMALL = 10_000  # nodes and stored edges up to which starting processes costs more than it saves
 _SPECTRAL = 4000  # nodes up to which eigenvectors are worth their time in a portfolio
 _MEMBER, _HELD_OUT = "member.json", "held_out.safetensors"
 _FORMAT, _VERSION = "gpatcher-member", 1
@@ -84,7 +84,7 @@ def choose_jobs(graph: Graph, jobs: int | None, device: str = "cpu") -> int:
     each process.
     """
     if jobs is None:
-        many = graph.n <= _LARGE and graph.stored_edges > _SMALL and device == "cpu"
+        many = graph.n <= _LARGE and graph.n + graph.stored_edges > _SMALL and device == "cpu"
         return os.cpu_count() or 1 if many else 1
     if jobs < 1:
         raise InputError(f"jobs must be at least 1, got {jobs}")

@@ -11,9 +11,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from gpatcher.estimator.aggregates import LinearClassifier, TreesClassifier
 from gpatcher.estimator.base import NodeClassifier
 from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.estimator.linear import LinearClassifier
+from gpatcher.estimator.trees import TreesClassifier
 from gpatcher.graph.graph import Graph
 
 KINDS: dict[str, Any] = {c.kind: c for c in (GPatcherClassifier, TreesClassifier, LinearClassifier)}

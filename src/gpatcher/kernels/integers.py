@@ -34,8 +34,8 @@ def parse_integers(start: Array, text: Array, values: Array, missing: Array) -> 
         number = np.int64(0)
         for i in range(first, last):
             digit = np.int64(text[i]) - 48
-            if digit < 0 or digit > 9 or number > _TENTH or (number == _TENTH and digit > 7):
+            if digit < 0 or digit > 9 or number > _TENTH or (number == _TENTH and digit > 7 + negative):
                 return False
-            number = 10 * number + digit
+            number = 10 * number + digit  # wraps around at -2⁶³, which is its own negative
         values[v] = -number if negative else number
     return True

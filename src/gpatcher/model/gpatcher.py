@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from gpatcher.errors import InputError
+from gpatcher.model.dropout import Dropout, dropout
 from gpatcher.model.inputs import FeatureTable
 from gpatcher.model.mixer import PatchMixer
 from gpatcher.patches.base import PatchSource
@@ -241,7 +242,7 @@ class GPatcher(nn.Module):
         if config.head_layers == 1:
             self.classifier: nn.Module = nn.Linear(readout, classes)
         else:
-            head = (nn.Linear(readout, config.hidden), nn.ReLU(), nn.Dropout(config.dropout))
+            head = (nn.Linear(readout, config.hidden), nn.ReLU(), Dropout(config.dropout))
             self.classifier = nn.Sequential(*head, nn.Linear(config.hidden, classes))
         self._chunks: list[tuple[PatchView, ...]] = []  # patches of all nodes, where they are constant
 
@@ -325,7 +326,7 @@ class GPatcher(nn.Module):
     def encode(self, x: FeatureTable) -> Tensor:
         """Return the representation of each node, the first channel mixing; shape (n, h)."""
         z = x.linear(self.weight, self.config.input_dropout if self.training else 0.0) + self.bias
-        return F.dropout(F.relu(z), self.config.dropout, self.training)
+        return dropout(F.relu(z), self.config.dropout, self.training)
 
     def propagate(self, h: Tensor, chunks: Sequence[Sequence[PatchView]]) -> Tensor:
         """Return all nodes after all rounds but the last, shape (n, h); ``chunks`` are the patches of its rows."""
@@ -333,7 +334,7 @@ class GPatcher(nn.Module):
             z = round_.norm(h)
 
             def read(views: Sequence[PatchView], z: Tensor = z, round_: Any = round_, update: Any = update) -> Tensor:
-                return F.dropout(F.relu(update(round_(z, views))), self.config.dropout, self.training)
+                return dropout(F.relu(update(round_(z, views))), self.config.dropout, self.training)
 
             if len(chunks) > 1 and torch.is_grad_enabled():
                 added = [checkpoint(read, views, use_reentrant=False) for views in chunks]
@@ -369,7 +370,7 @@ class GPatcher(nn.Module):
             if labels is None:
                 raise InputError("the readout 'labels' needs the labels of the members: pass labels")
             readout = torch.cat([readout, *(view.histogram(labels) for view in views)], 1)
-        logits: Tensor = self.classifier(F.dropout(readout, self.config.dropout, self.training))
+        logits: Tensor = self.classifier(dropout(readout, self.config.dropout, self.training))
         return logits
 
     def step_bytes(self, batch: int, x: FeatureTable) -> int:

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpatcher.arrays import IntArray
 from gpatcher.errors import InputError, check_choice
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes, stack_rows
+from gpatcher.model.dropout import dropout
 from gpatcher.model.structure import STRUCTURE, structure_columns, unseen_structure
 
 NORMALISATIONS = ("none", "l1", "l2", "standard")
@@ -141,15 +141,14 @@ class FeatureTable:
             return self.take(torch.arange(self.shape[0])).matrix()
         return self._sparse if self._tensor is None else self._tensor.numpy(force=True)
 
-    def linear(self, weight: Tensor, dropout: float = 0.0, rows: Tensor | None = None) -> Tensor:
-        """Return x[rows] · weight with entries of x dropped at random; shape (rows or n, h)."""
+    def linear(self, weight: Tensor, p: float = 0.0, rows: Tensor | None = None) -> Tensor:
+        """Return x[rows] · weight with entries of x dropped with probability p; shape (rows or n, h)."""
         if rows is not None or self.mapped:
             part = self.take(torch.arange(self.shape[0]) if rows is None else rows)
-            return part.linear(weight, dropout)
+            return part.linear(weight, p)
         if self._tensor is not None:
-            return F.dropout(self._tensor, dropout) @ weight
-        values = self._product.values
-        return self._product(F.dropout(values, dropout) if dropout else values, weight)
+            return dropout(self._tensor, p) @ weight
+        return self._product(dropout(self._product.values, p), weight)
 
     def rows(self, ids: Tensor) -> Tensor:
         """Return rows of the table as a dense tensor, shape (len(ids), d)."""

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpatcher.errors import InputError
+from gpatcher.model.dropout import Dropout
 
 
 class MixerBlock(nn.Module):
@@ -50,7 +51,7 @@ class MixerBlock(nn.Module):
 
 
 def _mlp(dim: int, dropout: float) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.Dropout(dropout), nn.Linear(dim, dim))
+    return nn.Sequential(nn.Linear(dim, dim), nn.GELU(), Dropout(dropout), nn.Linear(dim, dim))
 
 
 class PatchMixer(nn.Module):

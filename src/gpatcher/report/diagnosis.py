@@ -15,9 +15,13 @@ from gpatcher.errors import counted
 from gpatcher.report.page import Figure, Heading, Notes, Part, Table, write_page
 from gpatcher.spectral.diagnosis import Diagnosis, SpectralDiagnosis
 from gpatcher.spectral.heterophily import Heterophily
+from gpatcher.spectral.probes import SOURCES
 from gpatcher.trust.palette import BLUE, ORANGE, class_colour
 
 _MAX_CLASSES = 40  # drawn in a figure
+_PROBES = {"majority": "accuracy of the most frequent class"} | {
+    name: f"accuracy of a linear model of {text}" for name, text in SOURCES.items()
+}
 
 
 def measure_rows(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
@@ -45,6 +49,10 @@ def measure_rows(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
         ("label informativeness", informative, "information in a neighbour's label, 0 to 1"),
         ("label frequency", number(diagnosis.label_frequency), "mean eigenvalue: 1 smooth, -1 alternating"),
         ("test nodes duplicated in train", duplicates, "same neighbours and same label: leakage"),
+        *(
+            (f"{name.replace('_', ' ')} alone", f"{probe.accuracy:.1%} ± {probe.error:.1%}", _PROBES[name])
+            for name, probe in diagnosis.probes.items()
+        ),
     ]
 
 

@@ -15,6 +15,7 @@ from gpatcher.estimator.base import NodeClassifier
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
 from gpatcher.graph.unseen import UnseenNodes
+from gpatcher.tables.database import TargetTable
 from gpatcher.tables.write import write_pieces
 from gpatcher.trust.conformal import coverage
 
@@ -26,21 +27,49 @@ Columns = dict[str, Any]  # arrays of NumPy or pyarrow
 
 def write_predictions(
     classifier: NodeClassifier,
-    graph: Graph,
-    path: Path,
+    graph: Graph | UnseenNodes,
+    out: Path | TargetTable,
     progress: Callable[[int, int], None] | None = None,
     conformal: float | None = None,
+    label_type: str | None = None,
 ) -> None:
-    """Write a row for every node, .csv or .parquet, a piece at a time; see `prediction_columns`."""
-    as_text = path.suffix.lower() == ".csv"
+    """Write a row for every node, or for unseen nodes, a piece at a time; see `prediction_columns`.
+
+    Parameters
+    ----------
+    classifier : NodeClassifier
+    graph : Graph or UnseenNodes
+    out : Path or TargetTable
+        A .csv or .parquet file, or a table of a database.
+    progress : callable, optional
+        Called with the nodes that are done and all nodes of a graph.
+    conformal : float, optional
+        Level of sets.
+    label_type : str, optional
+        Dtype of the classes in a table of a database, such as int64; by default they are text, as in files.
+    """
+    as_text = isinstance(out, TargetTable) or out.suffix.lower() == ".csv"
 
     def pieces() -> Iterator[Columns]:
+        if isinstance(graph, UnseenNodes):
+            yield prediction_columns(classifier, graph, None, conformal, as_text)
+            return
         for nodes in piecewise(graph):
             yield prediction_columns(classifier, graph, nodes, conformal, as_text)
             if progress is not None:
                 progress(int(nodes[-1]) + 1, graph.n)
 
-    write_pieces(pieces(), path)
+    if isinstance(out, TargetTable):
+        out.write(_with_types(piece, label_type) for piece in pieces())
+    else:
+        write_pieces(pieces(), out)
+
+
+def _with_types(columns: Columns, label_type: str | None) -> Columns:
+    """Return the columns with classes in the dtype that they were read in."""
+    if label_type is None:
+        return columns
+    return columns | {name: pa.array(columns[name]).cast(label_type) for name in ("predicted", "label")}
 
 
 def piecewise(graph: Graph) -> Iterator[IntArray]:

@@ -136,7 +136,8 @@ class ServedRun:
         ends = [self.source.get(name) or name for name in ("source", "target")]
         tables = _table("nodes", nodes, [self.source.get("id") or "id"]), _table("edges", edges, ends)
         try:
-            ids, x, edge_index, weights = read_new_tables(self.graph, *tables, self.encoder, self.source)
+            options = {**self.source, "database": None}  # that the graph came from; these tables do not
+            ids, x, edge_index, weights = read_new_tables(self.graph, *tables, self.encoder, options)
         except pa.ArrowException as error:
             raise InputError(f"the values cannot be read as tables: {first_line(error)}") from None
         return UnseenNodes.join(self.graph, edge_index, x, len(ids), weights=weights, node_ids=ids)

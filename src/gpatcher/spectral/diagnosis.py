@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from gpatcher.errors import counted, some
 from gpatcher.graph.graph import Graph
 from gpatcher.kernels.csr import count_components
 from gpatcher.spectral.heterophily import Heterophily, heterophily, train_duplicates
+from gpatcher.spectral.probes import Probe, best_source, probe_sources
 from gpatcher.spectral.spectrum import (
     SpectralMeasure,
     chebyshev_moments,
@@ -77,6 +78,9 @@ class Diagnosis:
     label_informativeness: float | None
     train_duplicates: float | None  # fraction of test nodes that duplicate a training node
     label_frequency: float | None  # mean eigenvalue of the label signal, in [-1, 1]
+    probes: dict[str, Probe]  # what one source of information alone can tell, see `probe_sources`
+    source: str | None  # the one that tells most, see `best_source`
+    direction_gain: float | None  # accuracy that it gains by the direction of the edges
     extractor: str  # to try first
     problems: list[str]  # one sentence each
     advice: list[str]
@@ -89,6 +93,7 @@ class Diagnosis:
         """Return numbers, strings and lists for JSON."""
         arrays = {"class_names", "measures", "degrees", "spectral"}
         result = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in arrays}
+        result["probes"] = {name: asdict(probe) for name, probe in self.probes.items()}
         if self.spectral is not None:
             result["label_energy"] = _to_dict(self.spectral.labels)
             if self.spectral.node_heterophily is not None:
@@ -130,9 +135,15 @@ def diagnose(graph: Graph, *, spectral: bool = True) -> Diagnosis:
     duplicates = train_duplicates(graph) if labelled else None
     energy = _spectral(graph, measures) if spectral and measures is not None else None
     frequency = None if energy is None else energy.labels.mean
+    probes = probe_sources(graph)
+    source = best_source(probes)
+    gain = None
+    if source is not None and source != "columns" and graph.is_directed:
+        gain = probes[source].accuracy - probe_sources(undirected)[source].accuracy
     extractor, advice = _advice(
         graph.n, values["adjusted_homophily"], values["label_informativeness"], frequency, duplicates
     )
+    advice = _source_advice(probes, source, gain) + advice
     return Diagnosis(
         name=graph.name,
         nodes=graph.n,
@@ -151,6 +162,9 @@ def diagnose(graph: Graph, *, spectral: bool = True) -> Diagnosis:
         undefined_heterophily=None if measures is None else measures.undefined,
         train_duplicates=duplicates,
         label_frequency=frequency,
+        probes=probes,
+        source=source,
+        direction_gain=gain,
         extractor=extractor,
         problems=_problems(graph, measures, labelled, duplicates),
         advice=advice,
@@ -245,6 +259,26 @@ def _zero_rows(x: Features) -> int:
     return sum(int((~x[a : a + step].any(axis=1)).sum()) for a in range(0, len(x), step))
 
 
+def _source_advice(probes: dict[str, Probe], source: str | None, gain: float | None) -> list[str]:
+    """Say which source of information tells most, and what the direction of the edges is worth."""
+    if source is None:
+        return []
+    what = {
+        "columns": "the node's own columns tell most. Compare with an MLP to see what the edges add",
+        "adjacency": "who the neighbours are tells most. Use models with adjacency rows "
+        "(features.adjacency_features=true), as the portfolio of 'gpatcher fit' has",
+        "neighbours": "the columns of the neighbours tell most. Use patches of neighbours (ppr, hop)",
+        "labels": "the classes of the neighbours tell most. Use the readout labels, or patches of neighbours",
+        "two_hop_labels": "the classes of nodes two steps away tell most. Use adjacency rows or patches of wide reach",
+    }
+    shares = ", ".join(f"{name.replace('_', ' ')} {probe.accuracy:.1%}" for name, probe in probes.items())
+    lines = [f"A linear model that reads one source alone classifies correctly: {shares}. So {what[source]}."]
+    if gain is not None:
+        verb = "gains" if gain > 0 else "loses"
+        lines.append(f"By the direction of the edges this source {verb} {100 * abs(gain):.1f} points.")
+    return lines
+
+
 def _advice(
     n: int, adjusted: float | None, informativeness: float | None, frequency: float | None, duplicates: float | None
 ) -> tuple[str, list[str]]:
@@ -270,9 +304,8 @@ def _advice(
         )
     else:
         why = (
-            f"The labels of neighbours carry little information (label informativeness {informativeness:.2f}): the "
-            f"features matter most. Compare with an MLP, and use the {adaptive} extractor to learn what the graph "
-            f"adds{size}."
+            f"The labels of neighbours carry little information (label informativeness {informativeness:.2f}): of "
+            f"the extractors use {adaptive}, which can learn what the graph adds{size}."
         )
     advice = [why]
     if frequency is not None:

@@ -6,8 +6,9 @@ The fast path, `stream_edges`, takes tables in which everything is right. Where 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,6 +21,7 @@ from gpatcher.arrays import BoolArray, FloatArray, IntArray
 from gpatcher.errors import InputError, counted, some, warn_input
 from gpatcher.graph.checks import MAX_WEIGHT, MIN_WEIGHT, is_weight
 from gpatcher.graph.graph import Graph
+from gpatcher.tables.database import Reader
 from gpatcher.tables.edge_columns import EdgePlan, EdgeSums
 from gpatcher.tables.ids import Ids
 from gpatcher.tables.nodes import NodeRows, to_floats
@@ -34,7 +36,8 @@ class IrregularTableError(Exception):
     """The fast path gives up; the careful path then reads the whole columns and names what is wrong, if anything is."""
 
 
-_MUTUAL_EDGES = 100  # edges with a reverse edge from which the direction of the others counts
+_ENOUGH_EDGES = 100  # edges from which something can be said of their direction
+_UNBALANCED = 2.0  # imbalance of out- and in-degrees from which edges are taken as directed; 1 for a random order
 
 
 @dataclass
@@ -48,26 +51,26 @@ class EdgeRows:
     node_columns: dict[str, Any]  # made of the other columns of the edges
 
 
-def open_edges(source: Any, options: TableOptions) -> TableSource:
+def open_edges(source: Any, options: TableOptions, reader: Reader | None = None) -> TableSource:
     """Open the table of edges, which must have the columns of the options."""
-    table = TableSource.open(source, options.delimiter, "edges")
+    table = TableSource.open(source, options.delimiter, "edges", reader)
     table.require(options.edge_columns)
     return table
 
 
-def prefetch(batches: Iterator[Any]) -> Iterator[Any]:
-    """Return an iterator whose next batch is read on a thread; reading starts with the call."""
-    pool = ThreadPoolExecutor(1)
-    first = pool.submit(next, batches, None)
+@contextmanager
+def prefetch(batches: Generator[Any, None, None]) -> Iterator[Iterator[Any]]:
+    """Yield an iterator whose next batch is read on a thread; reading starts at once, and has ended in the end."""
+    with closing(batches), ThreadPoolExecutor(1) as pool:
+        first = pool.submit(next, batches, None)
 
-    def rest() -> Iterator[Any]:
-        batch = first
-        with pool:
+        def rest() -> Iterator[Any]:
+            batch = first
             while (table := batch.result()) is not None:
                 batch = pool.submit(next, batches, None)
                 yield table
 
-    return rest()
+        yield rest()
 
 
 def stream_edges(batches: Iterator[Any], options: TableOptions, ids: Any, plan: EdgePlan) -> EdgeRows:
@@ -260,11 +263,42 @@ def edge_weights(table: TableSource, column: str, values: Any, rows: IntArray | 
     return weights
 
 
-def points(graph: Graph) -> bool:
-    """Return whether the direction of the edges seems to mean something: some have a reverse edge, but not all."""
+def points(graph: Graph, rows: EdgeRows) -> bool:
+    """Return whether the direction of the edges seems to mean something.
+
+    Where some edges have a reverse edge it does, unless all have. Where hardly any has, the table may list each
+    undirected edge once: then its two nodes are in a fixed order (of the nodes, of the rows, or of the ids), or in a
+    random one, which gives a node as many outgoing as incoming edges up to chance, the mean of (out - in)² / (out + in)
+    being 1.
+    """
     edges = graph.stored_edges - graph.self_loops
     mutual = edges - graph.one_way_edges
-    return mutual >= _MUTUAL_EDGES and 0.02 * edges <= mutual <= 0.98 * edges
+    if mutual >= _ENOUGH_EDGES and 0.02 * edges <= mutual:
+        return mutual <= 0.98 * edges
+    source, target = rows.edge_index
+    outgoing, incoming = (np.bincount(end, minlength=graph.n) for end in (source, target))
+    # in a bipartite graph the direction tells no more than the part
+    if edges < _ENOUGH_EDGES or not (outgoing * incoming).any() or _is_ordered(rows, graph.n):
+        return False
+    degree = outgoing + incoming
+    imbalance = (outgoing - incoming)[degree > 0] ** 2 / degree[degree > 0]
+    return bool(imbalance.mean() > _UNBALANCED)
+
+
+def _is_ordered(rows: EdgeRows, n: int) -> bool:
+    """Return whether nearly all edges go from the earlier to the later node, or back, in one of three orders."""
+    source, target = rows.edge_index
+
+    def orders() -> Iterator[tuple[IntArray, Any]]:
+        yield np.arange(n), slice(None)
+        first = np.full(n, len(source))  # row where a node is first a source
+        first[source[::-1]] = np.arange(len(source))[::-1]
+        yield first, first[target] < len(source)
+        by_id = np.empty(n, np.int64)
+        by_id[pc.array_sort_indices(rows.ids).to_numpy()] = np.arange(n)
+        yield by_id, slice(None)
+
+    return any(not 0.02 <= (rank[source] < rank[target])[known].mean() <= 0.98 for rank, known in orders())
 
 
 def make_undirected(graph: Graph) -> Graph:

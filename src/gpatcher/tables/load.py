@@ -1,11 +1,11 @@
-"""Graphs from a table of nodes and a table of edges: CSV, Parquet or in memory.
+"""Graphs from a table of nodes and a table of edges: CSV, Parquet, in memory or in a database.
 
 pyarrow handles whole columns at a time, so a million rows take about a second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -17,6 +17,7 @@ from gpatcher.arrays import Features
 from gpatcher.errors import InputError, counted, some, warn_input
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import split_from_parts, stratified_folds, stratified_split, time_split
+from gpatcher.tables.database import Reader
 from gpatcher.tables.edge_columns import EdgePlan, plan_edge_columns
 from gpatcher.tables.edges import (
     IrregularTableError,
@@ -46,6 +47,7 @@ class Tables:
     options: TableOptions
     split_values: Mapping[str, Any] = field(default_factory=dict, repr=False)  # values of each node, by option
     columns: tuple[ColumnSummary, ...] = ()  # what becomes of each column of the nodes
+    label_type: str | None = None  # int64 or bool, None where labels are text
 
     def describe_columns(self) -> list[tuple[str, ...]]:
         """Return a row of text per column: column, kind, features, missing, note."""
@@ -84,7 +86,8 @@ def read_tables(nodes: Any, edges: Any, **options: Any) -> Graph:
     ----------
     nodes : str, Path, pyarrow.Table, pandas.DataFrame or None
         One row per node: a file (.csv, .tsv, both also as .gz, .parquet or .pq), a folder of Parquet files, or a table
-        in memory. With None the nodes are the endpoints, sorted by id and without labels.
+        in memory. With the option ``database``, the name of a table there, or a query. With None the nodes are the
+        endpoints, sorted by id and without labels.
     edges : str, Path, pyarrow.Table or pandas.DataFrame
         One row per edge.
     **options
@@ -96,12 +99,24 @@ def read_tables(nodes: Any, edges: Any, **options: Any) -> Graph:
 def load_tables(nodes: Any, edges: Any, *, encoder: TableEncoder | None = None, **options: Any) -> Tables:
     """Read a graph as `read_tables` does, its features by a fitted encoder if one is passed, and count the rows."""
     parsed = TableOptions.parse(options)
-    edge_table = open_edges(edges, parsed)
-    plan = plan_edges(edge_table, parsed, nodes, encoder)
-    names = [*parsed.edge_columns.values(), *plan.edge_names]
-    batches = prefetch(edge_table.iter_batches(names, written=parsed.endpoints))
-    node_rows = read_node_table(nodes, parsed, encoder)
+    with parsed.reading() as reader:
+        edge_table = open_edges(edges, parsed, reader)
+        plan = plan_edges(edge_table, parsed, nodes, encoder)
+        names = [*parsed.edge_columns.values(), *plan.edge_names]
+        with prefetch(edge_table.iter_batches(names, written=parsed.endpoints)) as batches:
+            node_rows = read_node_table(nodes, parsed, encoder, reader)
+            return _join_tables(node_rows, edge_table, batches, parsed, plan, encoder)
 
+
+def _join_tables(
+    node_rows: NodeRows | None,
+    edge_table: TableSource,
+    batches: Iterator[Any],
+    parsed: TableOptions,
+    plan: EdgePlan,
+    encoder: TableEncoder | None,
+) -> Tables:
+    """Make a graph of the nodes and the batches of edges."""
     # features on one thread, edges on another: both release the GIL, and neither needs the other without edge columns
     with ThreadPoolExecutor(1) as pool:
         encoded = None if plan.columns else pool.submit(encode_nodes, node_rows, parsed, encoder, plan)
@@ -130,13 +145,14 @@ def load_tables(nodes: Any, edges: Any, *, encoder: TableEncoder | None = None, 
             node_ids=edge_rows.ids.to_numpy(zero_copy_only=False),
         )
         counts = Counts(**edge_rows.counts, added=added, duplicate_edges=graph.duplicate_edges)
-        if not (points(graph) if parsed.directed is None else parsed.directed):
+        if not (points(graph, edge_rows) if parsed.directed is None else parsed.directed):
             graph = make_undirected(graph)
         encoder, graph = add_node_data(graph, node_rows, encoded.result())
     if node_rows is None:
         return Tables(graph, None, counts, parsed)
     columns = (encoder or TableEncoder(())).describe(node_rows.columns)
-    return Tables(graph, encoder, replace(counts, **node_rows.counts), parsed, node_rows.split_values, tuple(columns))
+    counts = replace(counts, **node_rows.counts)
+    return Tables(graph, encoder, counts, parsed, node_rows.split_values, tuple(columns), node_rows.label_type)
 
 
 def plan_edges(table: TableSource, options: TableOptions, nodes: Any, encoder: TableEncoder | None) -> EdgePlan:
@@ -148,10 +164,12 @@ def plan_edges(table: TableSource, options: TableOptions, nodes: Any, encoder: T
     return plan_edge_columns(table, options, nodes=nodes is not None)
 
 
-def read_node_table(nodes: Any, options: TableOptions, encoder: TableEncoder | None) -> NodeRows | None:
+def read_node_table(
+    nodes: Any, options: TableOptions, encoder: TableEncoder | None, reader: Reader | None = None
+) -> NodeRows | None:
     """Read the table of nodes if there is one; without it, options that name its columns raise an InputError."""
     if nodes is not None:
-        return read_nodes(TableSource.open(nodes, options.delimiter, "nodes"), options, encoder)
+        return read_nodes(TableSource.open(nodes, options.delimiter, "nodes", reader), options, encoder)
     if options.features is not None or options.columns or options.split_columns:
         raise InputError(
             "features and splits are columns of the table of nodes; pass nodes, or leave these options out"

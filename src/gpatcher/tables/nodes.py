@@ -45,6 +45,7 @@ class NodeRows:
     columns: dict[str, Any]  # those that become features
     split_values: dict[str, npt.NDArray[Any]]  # values of each node, by option
     counts: dict[str, int]  # the fields of Counts that concern nodes
+    label_type: str | None = None  # int64 or bool, None where labels are text
 
     def reject(self, column: str, invalid: BoolArray, values: Any, problem: str, fix: str) -> None:
         """Raise an InputError where a value is invalid; see `reject_values`."""
@@ -97,6 +98,7 @@ def read_nodes(table: TableSource, options: TableOptions, encoder: TableEncoder 
             for option, column in options.split_columns.items()
         },
         counts={"node_rows": node_rows, "missing_ids": node_rows - with_id, "duplicate_ids": with_id - len(ids.values)},
+        label_type=None if label is None else _label_type(columns[label].type),
     )
 
 
@@ -146,6 +148,13 @@ def _split_values(option: str, column: str, values: Any, reject: Reject) -> npt.
 def to_floats(values: Any) -> FloatArray:
     """Return a column of numbers as float64, NaN where missing."""
     return to_numpy(values.cast(pa.float64(), safe=False))
+
+
+def _label_type(dtype: Any) -> str | None:
+    """Return the dtype of classes that are numbers or booleans; those of other dtypes are text."""
+    if pa.types.is_integer(dtype) or pa.types.is_floating(dtype):
+        return "int64"
+    return "bool" if pa.types.is_boolean(dtype) else None
 
 
 def _labels(table: TableSource, column: str, values: Any, reject: Reject) -> tuple[IntArray, tuple[str, ...]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from gpatcher.errors import InputError
+from gpatcher.tables.database import Database, Reader
 
 DEFAULT_LABEL = "label"
 _CHOICES = {
@@ -42,7 +44,8 @@ class TableOptions:
         Delimiter of text files; by default detected in the first line.
     directed : bool, optional
         Keep the direction of the edges, or make each row an edge in both directions. By default the direction is kept
-        where some edges but not all are given in both: a file of undirected edges has all or none.
+        where some edges but not all are given in both, or where none is and the sources are not just the first of the
+        two nodes in some order: see `gpatcher.tables.edges.points`.
     on_unknown_id : {"error", "drop", "add"}
         Edge to an id that is not in the nodes: raise an error, drop the edge or add the node.
     on_duplicate_id : {"error", "first"}
@@ -61,6 +64,9 @@ class TableOptions:
         Number of splits for cross-validation; each labelled node is a test node of one.
     name : str, optional
         Name of the graph; by default that of the file of edges.
+    database : str, optional
+        URL of a database, such as ``sqlite:///shop.db`` or ``postgresql://user@host/shop``, or path of an SQLite file.
+        The tables are then names of tables there, or queries: ``"SELECT id, label FROM people"``.
     """
 
     id: str = "id"
@@ -82,8 +88,13 @@ class TableOptions:
     group: str | None = None
     folds: int | None = None
     name: str | None = None
+    database: str | Database | None = None
 
     def __post_init__(self) -> None:
+        if self.database is not None:
+            object.__setattr__(self, "database", Database.parse(self.database))  # which does not show the password
+            if self.delimiter is not None:
+                raise InputError(f"delimiter {self.delimiter!r} is of text files; leave it out with a database")
         for option, choices in _CHOICES.items():
             if getattr(self, option) not in choices:
                 raise InputError(f"{option} must be one of {', '.join(choices)}, got {getattr(self, option)!r}")
@@ -106,6 +117,15 @@ class TableOptions:
                 hint = f"did you mean {' or '.join(close)}?" if close else f"the options are {', '.join(names)}"
                 raise InputError(f"unknown option {name!r}; {hint}")
         return cls(**options)
+
+    @contextmanager
+    def reading(self) -> Iterator[Reader | None]:
+        """Yield the reader of the database, None without one."""
+        if isinstance(self.database, Database):
+            with self.database.reading() as reader:
+                yield reader
+        else:
+            yield None
 
     @property
     def endpoints(self) -> list[str]:

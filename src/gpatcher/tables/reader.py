@@ -1,12 +1,13 @@
-"""Read one table: a text file, a Parquet file, a folder of Parquet files or a table in memory."""
+"""Read one table: a text file, a Parquet file, a folder of Parquet files, a table in memory or a query."""
 
 from __future__ import annotations
 
 import csv
 import difflib
 import io
+import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pyarrow.parquet
 
 from gpatcher.arrays import BoolArray, IntArray
 from gpatcher.errors import InputError, counted, some, warn_input
+from gpatcher.tables.database import Query, Reader
 from gpatcher.tables.values import as_written, first_line, plain, reject_values, uncastable_mask
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".csv.gz": ",", ".tsv.gz": "\t"}
@@ -36,16 +38,26 @@ MEMORY_POOL = pa.system_memory_pool()  # returns freed memory to the system; the
 class TableSource:
     """A table whose column names have been read and whose rows have not."""
 
-    path: Path  # for a table in memory, what to call it in messages
-    suffix: str  # in lower case, empty for a table in memory
+    path: Path  # for a table in memory or a query, what to call it in messages
+    suffix: str  # in lower case, empty for a table in memory or a query
     columns: tuple[str, ...]
     delimiter: str = ","  # of a text file
     files: tuple[Path, ...] = ()  # several in a folder, none in memory
     memory: Any = None  # the table in memory
+    query: Query | None = None  # of a database
 
     @classmethod
-    def open(cls, source: Any, delimiter: str | None = None, name: str = "table") -> TableSource:
-        """Read the column names of a file, folder or table in memory, which messages then call ``name``."""
+    def open(
+        cls, source: Any, delimiter: str | None = None, name: str = "table", reader: Reader | None = None
+    ) -> TableSource:
+        """Read the column names of a file, folder or table in memory, which messages then call ``name``.
+
+        With a ``reader`` of a database, the source is the name of a table there, or a query.
+        """
+        if reader is not None:
+            query = reader.query(source, name)
+            _check_duplicate_names(query.shown, query.columns)
+            return cls(Path(query.shown), "", query.columns, query=query)
         if not isinstance(source, str | Path):
             return cls._in_memory(source, name)
         path = Path(source)
@@ -88,7 +100,9 @@ class TableSource:
 
     @property
     def stem(self) -> str:
-        """Name of the file without its suffix; ``graph`` for a table in memory."""
+        """Name of the file without its suffix, or of a table in a database; ``graph`` in memory and for a query."""
+        if self.query is not None:
+            return self.query.table or "graph"
         if self.memory is not None:
             return "graph"
         name = self.path.name
@@ -97,10 +111,10 @@ class TableSource:
     @property
     def is_typed(self) -> bool:
         """Whether the table has dtypes of its own; those of a text file are inferred."""
-        return self.suffix in _PARQUET or self.memory is not None
+        return self.suffix in _PARQUET or self.memory is not None or self.query is not None
 
     def location(self, row: int) -> str:
-        """Return the line of a row in a text file, where row 0 is line 2, or its row in a Parquet file or in memory."""
+        """Return the line of a row in a text file, where row 0 is line 2, or its row elsewhere."""
         if len(self.files) > 1:
             for file in self.files:
                 rows = pa.parquet.read_metadata(file).num_rows
@@ -141,7 +155,7 @@ class TableSource:
         """Read whole columns as chunked arrays of plain dtypes, those of ``written`` as `as_written` does."""
         names = list(dict.fromkeys(columns))
         try:
-            table = self._read_typed(names) if self.is_typed else self._read_text(names, written)
+            table = self._read_typed(names, written) if self.is_typed else self._read_text(names, written)
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{self.path} cannot be read: {first_line(error)}") from None
         if not table.num_rows:
@@ -157,7 +171,7 @@ class TableSource:
             result[name] = values
         return result
 
-    def iter_batches(self, columns: list[str], *, written: Sequence[str] = ()) -> Iterator[Any]:
+    def iter_batches(self, columns: list[str], *, written: Sequence[str] = ()) -> Generator[Any, None, None]:
         """Yield tables of about a million rows; see `read`. Dtypes of a text file are inferred from its first block."""
         for batch in self._batches(columns, written):
             convert = plain if self.is_typed else as_written
@@ -168,6 +182,9 @@ class TableSource:
     def _batches(self, columns: list[str], written: Sequence[str]) -> Iterator[Any]:
         if self.memory is not None:
             yield from (pa.table(batch) for batch in self.memory.select(columns).to_batches(_BATCH_ROWS))
+            return
+        if self.query is not None:
+            yield from self.query.batches(columns, written, _BATCH_ROWS)
             return
         if self.is_typed:
             for path in self.files:
@@ -194,9 +211,11 @@ class TableSource:
             if waiting:
                 yield pa.Table.from_batches(waiting)
 
-    def _read_typed(self, columns: list[str]) -> Any:
+    def _read_typed(self, columns: list[str], written: Sequence[str]) -> Any:
         if self.memory is not None:
             return self.memory.select(columns)
+        if self.query is not None:
+            return next(self.query.batches(columns, written, sys.maxsize))
         parts = []
         for path in self.files:
             # not read_table, which takes folders called key=value for columns

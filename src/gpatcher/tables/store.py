@@ -44,18 +44,20 @@ def store_tables(
     if memory < 1:
         raise InputError(f"memory must be a positive number of bytes, got {memory}")
     parsed = TableOptions.parse(options)
-    table = open_edges(edges, parsed)
     sorted_on_disk = True
-    with new_folder(folder) as draft:
-        try:
-            plan = plan_edges(table, parsed, nodes, None)
-            graph = _sorted_graph(table, read_node_table(nodes, parsed, None), parsed, plan, memory, draft)
-        except MemoryError as error:  # of pyarrow or NumPy
-            raise InputError(f"out of memory ({error}); lower memory=... (--memory)") from None
-        except (IrregularTableError, pa.ArrowException):
-            graph, sorted_on_disk = read_tables(nodes, edges, **options), False
-        write_graph(graph, draft, edges=not sorted_on_disk)
-        del graph  # closes the memory maps before the folder is renamed
+    with parsed.reading() as reader:
+        table = open_edges(edges, parsed, reader)
+        with new_folder(folder) as draft:
+            try:
+                plan = plan_edges(table, parsed, nodes, None)
+                rows = read_node_table(nodes, parsed, None, reader)
+                graph = _sorted_graph(table, rows, parsed, plan, memory, draft)
+            except MemoryError as error:  # of pyarrow or NumPy
+                raise InputError(f"out of memory ({error}); lower memory=... (--memory)") from None
+            except (IrregularTableError, pa.ArrowException):
+                graph, sorted_on_disk = read_tables(nodes, edges, **options), False
+            write_graph(graph, draft, edges=not sorted_on_disk)
+            del graph  # closes the memory maps before the folder is renamed
     return open_graph(folder)
 
 

@@ -15,7 +15,7 @@ from gpatcher.arrays import Features, FloatArray, IntArray
 from gpatcher.errors import InputError, counted
 from gpatcher.graph.graph import Graph
 from gpatcher.tables.edge_columns import EdgeSums
-from gpatcher.tables.edges import edge_weights
+from gpatcher.tables.edges import edge_weights, open_edges
 from gpatcher.tables.encoder import TableEncoder
 from gpatcher.tables.ids import Ids, dtype_name
 from gpatcher.tables.nodes import NodeRows, read_nodes
@@ -23,7 +23,7 @@ from gpatcher.tables.options import TableOptions
 from gpatcher.tables.reader import TableSource
 from gpatcher.tables.values import combine_chunks, is_number, is_text, to_numbers, to_numpy
 
-_OPTIONS = ("id", "source", "target", "weight", "delimiter", "on_duplicate_id", "on_missing_id")
+_OPTIONS = ("id", "source", "target", "weight", "delimiter", "on_duplicate_id", "on_missing_id", "database")
 
 
 def read_new_tables(
@@ -44,20 +44,23 @@ def read_new_tables(
         )
     if encoder is None and not raw_features:
         parsed = replace(parsed, features=())
-    edge_table = TableSource.open(edges, parsed.delimiter, "edges")
-    edge_table.require(parsed.edge_columns)
-    for column in () if encoder is None else encoder.edges.edge_names:
-        edge_table.require({"edge_features": column})
-    rows = read_nodes(TableSource.open(nodes, parsed.delimiter, "nodes"), parsed, encoder)
+    features = [] if encoder is None else encoder.edges.edge_names
+    with parsed.reading() as reader:
+        edge_table = open_edges(edges, parsed, reader)
+        for column in features:
+            edge_table.require({"edge_features": column})
+        rows = read_nodes(TableSource.open(nodes, parsed.delimiter, "nodes", reader), parsed, encoder)
+        # at once: a database may give the rows in another order when it is asked again
+        columns = edge_table.read([*parsed.edge_columns.values(), *features], written=parsed.endpoints)
 
-    old = _first_id(graph)
+    old = _like_read(_first_id(graph), rows.ids.values.type)
     ids = rows.ids.like(old)
     _require_dtype_of_graph(ids, old)
     new = combine_chunks(ids.values)
     ids.reject(graph.positions(to_numpy(new)) >= 0, "are in the graph already", "pass unseen nodes only")
     edge_index = []
-    for column, values in edge_table.read(parsed.endpoints, written=parsed.endpoints).items():
-        endpoints = Ids.read(edge_table, column, values).like(old).drop_missing("error").exact()
+    for column in parsed.endpoints:
+        endpoints = Ids.read(edge_table, column, columns[column]).like(old).drop_missing("error").exact()
         _require_dtype_of_graph(endpoints, old)
         index = graph.positions(to_numpy(endpoints.values))
         unseen = to_numpy(pc.index_in(endpoints.values, value_set=new).fill_null(-1)).astype(np.int64)
@@ -67,12 +70,12 @@ def read_new_tables(
         edge_index.append(index)
     weights = None
     if parsed.weight is not None:
-        weights = edge_weights(edge_table, parsed.weight, edge_table.read([parsed.weight])[parsed.weight], None)
+        weights = edge_weights(edge_table, parsed.weight, columns[parsed.weight], None)
     x: Features | None = None
     if encoder is not None and encoder.encoders:
         if encoder.edges.columns:
             sums = EdgeSums(encoder.edges, graph.n + len(new))
-            batch = pa.table(edge_table.read(encoder.edges.edge_names))
+            batch = pa.table({name: columns[name] for name in features})
             sums.add(batch, edge_index[0], edge_index[1], edge_table.reject)
             rows.columns |= sums.node_columns(first=graph.n)
         x = encoder.transform(rows.columns, rows.reject)
@@ -85,16 +88,22 @@ def known_positions(graph: Graph, ids: Any) -> IntArray:
     """Return the positions of nodes of the graph from an array of their ids, -1 where there is none."""
     table = TableSource.open(pa.table({"id": ids}), name="ids")
     known = Ids.read(table, "id", table.read(["id"])["id"]).drop_missing("error").exact()
-    _require_dtype_of_graph(known, _first_id(graph))
+    _require_dtype_of_graph(known, _like_read(_first_id(graph), known.values.type))
     return graph.positions(to_numpy(known.values))
 
 
 def _first_id(graph: Graph) -> Any:
     """Return an array of one id of the graph: an example, and the dtype of all."""
-    first = pa.array(np.arange(1) if graph.node_ids is None else graph.node_ids[:1])
-    if is_text(first.type):
-        return first.cast(pa.large_string())
-    return first.cast(pa.int64()) if is_number(first.type) else first
+    return pa.array(np.arange(1) if graph.node_ids is None else graph.node_ids[:1])
+
+
+def _like_read(ids: Any, dtype: Any) -> Any:
+    """Return the ids of a graph in the dtype in which ids are read; decimals of a graph have lost theirs."""
+    if is_text(ids.type):
+        return ids.cast(pa.large_string())
+    if pa.types.is_decimal(ids.type):
+        return ids.cast(dtype) if pa.types.is_decimal(dtype) and dtype.scale >= ids.type.scale else ids
+    return ids.cast(pa.int64()) if is_number(ids.type) else ids
 
 
 def _require_dtype_of_graph(ids: Ids, old: Any) -> None:

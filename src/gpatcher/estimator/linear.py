@@ -1,0 +1,105 @@
+"""Logistic regression on patch aggregates: on some graphs adjacency rows and a linear model are enough."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+
+from gpatcher.arrays import FloatArray, IntArray
+from gpatcher.estimator.aggregates import AggregateClassifier
+from gpatcher.estimator.prepare import Prepared
+from gpatcher.patches.base import Patches
+from gpatcher.training.metrics import log_loss
+
+
+@dataclass(frozen=True)
+class LinearConfig:
+    """Multinomial logistic regression, which also reads the own columns as they are.
+
+    Parameters
+    ----------
+    components : int
+        Own columns beyond this number are averaged over patches as so many singular vectors.
+    strengths : tuple of float
+        Inverse strengths of the L2 penalty; the one with the smallest validation loss is kept.
+    """
+
+    components: int = 128
+    strengths: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0, 100.0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "strengths", tuple(self.strengths))
+
+
+class LinearClassifier(AggregateClassifier):
+    """Logistic regression on own columns and patch aggregates.
+
+    Examples
+    --------
+    >>> from gpatcher.datasets.synthetic import csbm
+    >>> graph = csbm(phi=0.9, n=200, features=10)
+    >>> LinearClassifier().fit(graph).predict(nodes=[0, 1]).shape
+    (2,)
+    """
+
+    kind = "linear"
+    config = LinearConfig
+
+    def _assemble(
+        self, prepared: Prepared, own: FloatArray, patches: list[Patches], rows: IntArray, labels: IntArray
+    ) -> Any:
+        columns = super()._assemble(prepared, own, patches, rows, labels)[:, own.shape[1] :]
+        as_they_are = prepared.x.take(torch.as_tensor(np.array(rows))).matrix()
+        return sp.csr_array(sp.hstack([sp.csr_array(as_they_are), sp.csr_array(columns)]))
+
+    def _learn(self, rows: Any, y: IntArray, val_rows: Any, val_y: IntArray) -> None:
+        mean = np.asarray(rows.mean(axis=0)).ravel()
+        squares = np.asarray(rows.multiply(rows).mean(axis=0)).ravel()
+        scale = np.divide(1.0, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 1e-12)
+        # rare columns, such as adjacency rows, are not blown up
+        scale = np.minimum(scale, 1.0)
+        smallest = np.inf
+        for strength in self._config().strengths:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                model = LogisticRegression(C=strength, max_iter=200).fit(rows.multiply(scale).tocsr(), y)
+            coefficients = model.coef_ * scale
+            state = {"coefficients": coefficients, "intercept": model.intercept_, "mean": mean}
+            state = {name: np.asarray(value, dtype=np.float32) for name, value in state.items()}
+            loss = log_loss(_linear_scores(state, val_rows), val_y) if len(val_y) else 0.0
+            if loss < smallest:
+                smallest, self.state_, self.stopped_ = loss, state, strength
+
+    def _scores(self, rows: Any) -> FloatArray:
+        return _linear_scores(self.state_, rows)
+
+    def _attribute(self, row: Any) -> tuple[FloatArray, FloatArray]:
+        coefficients, mean = self.state_["coefficients"], self.state_["mean"]
+        columns = coefficients * (np.asarray(row.todense()).ravel() - mean)
+        start = coefficients @ mean + self.state_["intercept"]
+        if len(coefficients) == 1:
+            columns, start = np.vstack([np.zeros_like(columns), columns]), np.append(0.0, start)
+        return np.asarray(columns), np.asarray(start)
+
+    def _widths(self) -> tuple[int, int, int]:
+        return self._prepared.x.shape[1], self._components.shape[1], len(self.classes_) + 1
+
+    def _feature_shares(self, node: int, own: FloatArray) -> FloatArray:
+        return own
+
+    def fixed(self, stopped: float) -> Self:
+        """Return an unfitted copy with this strength alone."""
+        model = replace(self._config(), strengths=(stopped,))
+        return type(self)(**{**self.get_params(deep=False), "model": model})
+
+
+def _linear_scores(state: dict[str, Any], rows: Any) -> FloatArray:
+    scores = np.asarray(rows @ state["coefficients"].T + state["intercept"])
+    return np.hstack([np.zeros_like(scores), scores]) if scores.shape[1] == 1 else scores
