@@ -214,14 +214,10 @@ def read_unseen(graph: Graph, places: dict[str, Any], folder: Path, source: dict
 
 def load_run_graph(folder: Path, root: Path | None) -> tuple[Graph, dict[str, Any]]:
     """Load the graph that a saved model was trained on; return it and where it came from."""
-    from gpatcher.estimator.folder import open_tables, read_model_manifest
+    from gpatcher.estimator.folder import load_run_graph
 
-    source = read_model_manifest(folder).source
-    if not source:
-        raise InputError(f"{folder} does not say which graph it belongs to; use it from Python with the graph")
-    # a graph from tables is kept with the model: the tables may not exist any more
-    kept = open_tables(folder)
-    return load_source(source, root) if kept is None else kept[0], source
+    with warnings_as_notes():
+        return load_run_graph(folder, root)
 
 
 def load_run_model(folder: Path, graph: Graph, patches: Path | None = None) -> NodeClassifier:
