@@ -53,7 +53,7 @@ class Quality:
     folds: int
 
 
-QUALITIES = {"quick": Quality(1, 1), "good": Quality(8, 3), "best": Quality(16, 5)}
+QUALITIES = {"quick": Quality(1, 1), "good": Quality(10, 3), "best": Quality(16, 5)}
 
 
 class AutoClassifier(NodeClassifier):
@@ -67,7 +67,7 @@ class AutoClassifier(NodeClassifier):
     Parameters
     ----------
     quality : {"quick", "good", "best"}
-        How much is trained: the first configuration, the first eight, or sixteen with cross-validation.
+        How much is trained: the first configuration, the first ten, or sixteen with cross-validation.
     budget : float, optional
         Seconds for training; members that do not fit are skipped, see ``skipped_``.
     portfolio : sequence of Candidate, optional
