@@ -1,4 +1,4 @@
-"""The folder of a run, as far as it is read without torch: what model it holds, and the graph of its tables."""
+"""The parts of a run folder that are read without torch: the model's manifest and the graph of its tables."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_model_manifest(folder: Path) -> ModelManifest:
 
 
 def open_tables(folder: Path) -> tuple[Graph, TableEncoder | None] | None:
-    """Return the graph and the encoder that `keep_tables` wrote, None where there is no graph."""
+    """Return the graph and the encoder that `keep_tables` wrote, None if there is no graph."""
     if not (folder / GRAPH).is_dir():
         return None
     encoder = TableEncoder.load(folder / ENCODER) if (folder / ENCODER).is_file() else None

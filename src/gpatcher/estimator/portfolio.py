@@ -1,6 +1,6 @@
-"""The portfolio: configurations that together do well on graphs of many kinds, in order of expected gain.
+"""The portfolio: configurations that together do well on many kinds of graphs, in order of expected gain.
 
-``portfolio.json`` is made by ``tools/portfolio.py`` from logged runs; no name of a data set is in it.
+``portfolio.json`` is made by ``tools/portfolio.py`` from logged runs; it contains no data set names.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Candidate:
     kind : {"patches", "trees", "linear"}
         The classifier.
     settings : dict
-        Its settings; what they do not give has its default.
+        Its settings; missing ones have their defaults.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Candidate:
     settings: dict[str, Any] = field(hash=False)
 
     def adapted(self, graph: Graph) -> Candidate:
-        """Return the configuration for this graph: without directions, and sources twice, where it is undirected."""
+        """Return the configuration for this graph: without directions and duplicate sources if it is undirected."""
         sources = self.settings.get("patches")
         if graph.is_directed or not isinstance(sources, list):
             return self
