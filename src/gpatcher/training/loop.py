@@ -36,7 +36,7 @@ class TrainConfig:
     Parameters
     ----------
     lr, weight_decay : float
-        Parameters of Adam.
+        Of Adam.
     epochs : int
         Maximum number of epochs.
     patience : int
