@@ -17,7 +17,7 @@ from gpatcher.tables.database import TargetTable
 from gpatcher.tables.write import write_pieces
 from gpatcher.trust.conformal import coverage
 
-_ROWS = 1 << 16  # predicted and written at a time
+_ROWS = 1 << 16  # nodes predicted and written at a time
 
 Columns = dict[str, Any]  # arrays of NumPy or pyarrow
 
@@ -30,20 +30,20 @@ def write_predictions(
     conformal: float | None = None,
     label_type: str | None = None,
 ) -> None:
-    """Write a row for every node, or for unseen nodes, a piece at a time; see `prediction_columns`.
+    """Write a row for every node, or for unseen nodes, in chunks; see `prediction_columns`.
 
     Parameters
     ----------
     classifier : NodeClassifier
     graph : Graph or UnseenNodes
     out : Path or TargetTable
-        A .csv or .parquet file, or a table of a database.
+        A .csv or .parquet file, or a database table.
     progress : callable, optional
-        Called with the nodes that are done and all nodes of a graph.
+        Called with the nodes done and the total.
     conformal : float, optional
-        Level of sets.
+        Level of conformal sets, in (0, 1).
     label_type : str, optional
-        Dtype of the classes in a table of a database, such as int64; by default they are text, as in files.
+        Dtype of the classes in a database table, such as int64; by default they are text, as in files.
     """
     as_text = isinstance(out, TargetTable) or out.suffix.lower() == ".csv"
 
@@ -79,9 +79,9 @@ def prediction_columns(
 ) -> Columns:
     """Return id, predicted class, a probability per class, confidence, known label and part of the split.
 
-    The part is train, validation, test or none; the label is null where it is not known. With the level of
-    ``conformal`` sets there is also a column ``set`` of lists of class names, or of text such as ``F|M``. The nodes are
-    all by default; of `UnseenNodes` they always are, and these have neither label nor part.
+    The part is train, validation, test or none; the label is null if unknown. With ``conformal``, the level of sets,
+    there is also a column ``set`` of lists of class names, or with ``as_text`` of text such as ``F|M``. By default the
+    rows are all nodes. Rows of `UnseenNodes` are always all of them, without label and part.
     """
     names = classifier.classes_
     if isinstance(graph, UnseenNodes):
@@ -106,7 +106,7 @@ def prediction_columns(
     columns["part"] = parts
     if conformal is not None:
         mask = classifier.calibration_.sets(logits, conformal)
-        # few sets are distinct: each is spelt out once
+        # few sets are distinct: each is converted to text once
         distinct, inverse = np.unique(mask, axis=0, return_inverse=True)
         sets = [[str(name) for name in names[row]] for row in distinct]
         columns["set"] = pa.array(["|".join(one) for one in sets] if as_text else sets).take(pa.array(inverse))
@@ -114,7 +114,7 @@ def prediction_columns(
 
 
 def conformal_coverage(classifier: NodeClassifier, graph: Graph, level: float) -> tuple[float, float, int] | None:
-    """Return the fraction of test nodes whose set holds the label, the mean size of sets, and the number of nodes."""
+    """Return the fraction of test nodes whose set contains the label, the mean set size, and the number of nodes."""
     labelled = classifier.split_.test[graph.labels()[classifier.split_.test] >= 0]
     if not labelled.size:
         return None
