@@ -42,7 +42,7 @@ def column_groups(encoder: TableEncoder | None, own: int, features: int) -> list
 
 
 def show_value(column: Column, features: FloatArray) -> str:
-    """Return the original value of a column as text; empty for text columns, of which only hashes of words are kept."""
+    """Return the original value of a column as text; empty for text columns and their lengths."""
     if isinstance(column, CategoryColumn):
         names = [*column.values, *["a rare value"] * bool(column.rare), *["missing"] * column.indicator]
         at = np.flatnonzero(features)
