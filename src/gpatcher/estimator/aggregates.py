@@ -292,7 +292,7 @@ class AggregateClassifier(NodeClassifier):
     # ---- persistence
 
     def to_saved(self, source: dict[str, Any] | None = None) -> SavedModel:
-        """Return the fitted model as it is on disk."""
+        """Return the fitted model as it is saved on disk."""
         return SavedModel(
             kind=self.kind,
             parameters={"settings": self.settings(), "memory": self.memory, "seed": self.seed},

@@ -455,7 +455,7 @@ class GPatcherClassifier(NodeClassifier):
     # ---- persistence
 
     def to_saved(self, source: dict[str, Any] | None = None) -> SavedModel:
-        """Return the fitted model as it is on disk."""
+        """Return the fitted model as it is saved on disk."""
         check_is_fitted(self)
         self._attach(None)
         return SavedModel(

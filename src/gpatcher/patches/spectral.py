@@ -151,7 +151,7 @@ class LearnedFilter(SpectralExtractor):
     c : float
         Damping factor of the initial filter, personalised PageRank.
     candidates : int
-        Nodes that may enter a patch, as a multiple of ``size``; at least 64 in all.
+        Nodes that may enter a patch, as a multiple of ``size``; at least 64.
     """
 
     c: float = 0.5
