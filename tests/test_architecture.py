@@ -32,6 +32,7 @@ ROOMS = [
     "runs",
     "bench",
     "report",
+    "serve",
     "cli",
 ]
 PUBLIC = [
@@ -133,7 +134,7 @@ def test_other_names_are_refused():
 # ------------------------------------------------------------------------------------------ import
 
 
-HEAVY = ("torch", "numba", "numpy", "scipy", "sklearn", "pyarrow", "plotly", "ray")
+HEAVY = ("torch", "numba", "numpy", "scipy", "sklearn", "pyarrow", "plotly", "ray", "fastapi", "uvicorn")
 
 
 @pytest.mark.parametrize(

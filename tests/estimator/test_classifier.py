@@ -222,7 +222,7 @@ def test_a_graph_without_edges(quick):
 
 def test_adjacency_rows_replace_missing_features(graph, quick):
     bare = replace(graph, x=None)
-    with pytest.raises(InputError, match="adjacency_features=True"):
+    with pytest.raises(InputError, match="adjacency_features=true"):
         quick().fit(bare)
     assert quick(features={"adjacency_features": True}).fit(bare).predict_proba().shape == (80, 2)
 

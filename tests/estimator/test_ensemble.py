@@ -11,7 +11,7 @@ from gpatcher.errors import InputError
 from gpatcher.estimator import members
 from gpatcher.estimator.ensemble import AutoClassifier, load_model
 from gpatcher.estimator.members import choose_jobs
-from gpatcher.estimator.portfolio import KINDS, Candidate, shipped_portfolio
+from gpatcher.estimator.portfolio import KINDS, Candidate
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.runs.run import AutoOptions, Job, run_job
 from gpatcher.runs.settings import resolve_settings
@@ -192,11 +192,11 @@ def test_what_is_refused(graph, tmp_path):
         auto().predict(graph)
 
 
-def test_the_shipped_portfolio_builds():
-    candidates = shipped_portfolio()
-    assert len({candidate.name for candidate in candidates}) == len(candidates) >= 16
-    for candidate in candidates:
-        candidate.make(seed=1)
+def test_a_graph_without_features(graph):
+    bare = replace(graph, x=None)
+    model = auto().fit(bare)
+    assert model.decision_function().shape == (graph.n, 2)
+    assert not model.skipped_
 
 
 def test_a_job_of_the_bench(graph, fitted):

@@ -715,3 +715,16 @@ def test_extreme_weights_are_refused(weight):
         InputError, match=r"1 weight is extreme: .* at edge 1; weights must lie between 1e-15 and 1e\+15"
     ):
         Graph.from_edge_index([[0, 1], [1, 0]], weights=[1.0, weight])
+
+
+@pytest.mark.parametrize("kind", ["integers", "text", "fixed text", "none"])
+def test_positions_are_those_of_the_ids(kind):
+    rng = np.random.default_rng(0)
+    numbers = rng.permutation(np.arange(-50, 150))[:100]
+    text = np.array([f"n{v}ü" if v % 2 else str(v) for v in numbers], object)
+    ids = {"integers": numbers, "text": text, "fixed text": text.astype(str), "none": None}[kind]
+    graph = Graph.from_edge_index([[0, 1], [1, 0]], num_nodes=100, node_ids=ids)
+    known = dict(zip(range(100) if ids is None else ids.tolist(), range(100), strict=True))
+    asked = np.arange(-60, 160) if kind in ("integers", "none") else np.array([*text, "", "n", "zzz", "n3"], object)
+    assert graph.positions(asked).tolist() == [known.get(one, -1) for one in asked.tolist()]
+    assert (graph.positions(asked) >= 0).sum() == 100

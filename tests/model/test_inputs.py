@@ -204,7 +204,7 @@ def test_adjacency_rows_keep_weights():
 def test_impossible_tables_are_refused():
     with pytest.raises(InputError, match=r"none, l1, l2, standard.*'nonsense'"):
         FeatureConfig(normalise="nonsense")
-    with pytest.raises(InputError, match=r"no features.*adjacency_features=True"):
+    with pytest.raises(InputError, match=r"no features.*adjacency_features=true"):
         node_features(graph_with(None))
 
 

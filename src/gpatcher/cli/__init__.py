@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from gpatcher import __version__
-from gpatcher.cli import bench, fit, inspect, predict, storage, verify
+from gpatcher.cli import bench, fit, inspect, predict, serve, storage, verify
 from gpatcher.cli.console import PlainCommand, PlainGroup
 from gpatcher.errors import InputError
 
@@ -61,7 +61,7 @@ def _top(
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Look at data": (inspect.datasets, inspect.diagnose),
-    "Train and predict": (fit.fit, predict.predict, predict.explain, predict.export, inspect.settings),
+    "Train and predict": (fit.fit, predict.predict, predict.explain, serve.serve, predict.export, inspect.settings),
     "Large graphs": (storage.store, storage.patches, verify.verify),
     "Compare models": (bench.bench, bench.tune, bench.report),
 }

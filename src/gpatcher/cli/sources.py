@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +27,7 @@ SOURCE_HELP = (
     "or a folder that 'gpatcher store' wrote."
 )
 LABEL_TYPE = "label_type"  # in the source that a model keeps: the dtype of labels that are not text
+_NO_NAMES = ("edge", "edges", "links")  # of files, which are then called by their folder
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder that 'gpatcher fit' wrote.")]
 Root = Annotated[Path | None, _data("FOLDER", "Folder of the data sets. Default: $GPATCHER_DATA, else a cache folder.")]
 DATABASE_HELP = (
@@ -191,6 +193,9 @@ def load_source_tables(source: dict[str, Any], seed: int | None = None) -> Table
 
     with warnings_as_notes():
         tables = load_tables(**{name: value for name, value in source.items() if name != LABEL_TYPE})
+        edges = Path(str(source["edges"]))
+        if source.get("database") is None and edges.stem.lower() in _NO_NAMES and edges.parent.name:
+            tables = replace(tables, graph=replace(tables.graph, name=edges.parent.name))
         return tables if seed is None else tables.with_split(seed=seed)
 
 
@@ -209,14 +214,10 @@ def read_unseen(graph: Graph, places: dict[str, Any], folder: Path, source: dict
 
 def load_run_graph(folder: Path, root: Path | None) -> tuple[Graph, dict[str, Any]]:
     """Load the graph that a saved model was trained on; return it and where it came from."""
-    from gpatcher.estimator.folder import open_tables, read_model_manifest
+    from gpatcher.estimator.folder import load_run_graph
 
-    source = read_model_manifest(folder).source
-    if not source:
-        raise InputError(f"{folder} does not say which graph it belongs to; use it from Python with the graph")
-    # a graph from tables is kept with the model: the tables may not exist any more
-    kept = open_tables(folder)
-    return load_source(source, root) if kept is None else kept[0], source
+    with warnings_as_notes():
+        return load_run_graph(folder, root)
 
 
 def load_run_model(folder: Path, graph: Graph, patches: Path | None = None) -> NodeClassifier:

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
+from torch import Tensor, nn
 
 from gpatcher.arrays import FloatArray, IntArray, as_node_index
 from gpatcher.errors import InputError
@@ -370,10 +370,13 @@ class GPatcherClassifier(NodeClassifier):
         prepared, nodes = prepare_unseen(
             unseen, self.extractors_, self.features, whole=rounds, device=self.device, memory=self.memory
         )
-        model = prepared.build(len(self.classes_), self.model, self.split_.train, nodes)
-        # all but the selected members, which are selected anew for the unseen nodes
-        state = {name: value for name, value in self._weights() if not name.endswith(".members")}
-        _load_weights(model, state, strict=False)
+        if hasattr(self, "model_"):
+            model = prepared.adapt(self.model_, self.split_.train, nodes)
+            for source, trained in zip(model.sources, self.model_.sources, strict=True):
+                _load_unseen(source, trained.state_dict())
+        else:
+            model = prepared.build(len(self.classes_), self.model, self.split_.train, nodes)
+            _load_unseen(model, self._state)
         model.reselect()
         ids = unseen.nodes if rounds else np.arange(unseen.count)
         batch = len(ids) if rounds else self.train.batch_size or DEFAULT_BATCH
@@ -502,7 +505,14 @@ class GPatcherClassifier(NodeClassifier):
         return hasattr(self, "model_") or hasattr(self, "_state")
 
 
-def _load_weights(model: GPatcher, state: dict[str, Tensor], strict: bool = True) -> None:
+def _load_unseen(module: nn.Module, state: dict[str, Tensor]) -> None:
+    """Load all but the selection of members, which is made for the unseen nodes."""
+    kept = {name: value for name, value in state.items() if name.rpartition(".")[2] != "members"}
+    if kept:
+        _load_weights(module, kept, strict=False)
+
+
+def _load_weights(model: nn.Module, state: dict[str, Tensor], strict: bool = True) -> None:
     try:
         model.load_state_dict(state, strict=strict)
     except RuntimeError as error:

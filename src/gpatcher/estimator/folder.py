@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpatcher.datasets.load import load_graph
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.storage import open_graph
 from gpatcher.io import FileEntry, read_manifest
 from gpatcher.tables.encoder import TableEncoder
+from gpatcher.tables.load import load_tables
 
 MODEL, MODEL_FORMAT, MODEL_VERSION = "model.json", "gpatcher-model", 3
 ENCODER, GRAPH = "encoder.json", "graph"
@@ -46,3 +48,18 @@ def open_tables(folder: Path) -> tuple[Graph, TableEncoder | None] | None:
         return None
     encoder = TableEncoder.load(folder / ENCODER) if (folder / ENCODER).is_file() else None
     return open_graph(folder / GRAPH), encoder
+
+
+def load_run_graph(folder: Path, root: Path | None = None) -> tuple[Graph, dict[str, Any]]:
+    """Load the graph that a saved model was trained on; return it and where it came from."""
+    source = read_model_manifest(folder).source
+    if not source:
+        raise InputError(f"{folder} does not say which graph it belongs to; use it from Python with the graph")
+    # a graph from tables is kept with the model: the tables may not exist any more
+    kept = open_tables(folder)
+    if kept is not None:
+        return kept[0], source
+    if source.get("name") is not None:
+        return load_graph(str(source["name"]), root), source
+    options = {name: value for name, value in source.items() if name != "label_type"}  # a fact, no option
+    return load_tables(**options).graph, source

@@ -17,6 +17,7 @@ from gpatcher.estimator.linear import LinearClassifier
 from gpatcher.estimator.trees import TreesClassifier
 from gpatcher.graph.graph import Graph
 
+_STRUCTURE = ("degree", "clustering")  # columns that unseen nodes have as well
 KINDS: dict[str, Any] = {c.kind: c for c in (GPatcherClassifier, TreesClassifier, LinearClassifier)}
 
 
@@ -38,13 +39,19 @@ class Candidate:
     settings: dict[str, Any] = field(hash=False)
 
     def adapted(self, graph: Graph) -> Candidate:
-        """Return the configuration for this graph: without directions and duplicate sources if it is undirected."""
-        sources = self.settings.get("patches")
-        if graph.is_directed or not isinstance(sources, list):
-            return self
-        undirected = [{k: v for k, v in source.items() if k != "direction"} for source in sources]
-        distinct = [source for i, source in enumerate(undirected) if source not in undirected[:i]]
-        return replace(self, settings={**self.settings, "patches": distinct})
+        """Return the configuration for this graph.
+
+        If it is undirected, sources that differ only in direction are merged. If it has no features, structural
+        features are used instead.
+        """
+        settings = dict(self.settings)
+        sources, features = settings.get("patches"), settings.get("features", {})
+        if not graph.is_directed and isinstance(sources, list):
+            undirected = [{k: v for k, v in source.items() if k != "direction"} for source in sources]
+            settings["patches"] = [source for i, source in enumerate(undirected) if source not in undirected[:i]]
+        if graph.x is None and not features.get("adjacency_features") and not features.get("structure"):
+            settings["features"] = {**features, "structure": list(_STRUCTURE)}
+        return replace(self, settings=settings)
 
     def make(self, **parameters: Any) -> NodeClassifier:
         """Return the classifier, unfitted."""

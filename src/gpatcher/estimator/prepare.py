@@ -19,7 +19,7 @@ from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.model.gpatcher import GPatcher, ModelConfig
 from gpatcher.model.inputs import FeatureConfig, FeatureTable, node_features, unseen_features
-from gpatcher.patches.base import Extractor, Progress
+from gpatcher.patches.base import Extractor, PatchSource, Progress
 from gpatcher.patches.extract import make_extractor
 from gpatcher.patches.store import PatchTable
 
@@ -61,14 +61,25 @@ class Prepared:
 
         ``nodes`` are the nodes of the rows of ``x``, by default all nodes of the graph.
         """
-        labels = None
-        if "labels" in config.readout and train is not None:
-            labels = training_labels(self.graph.labels(), train)
-            if nodes is not None:
-                labels = F.pad(labels, (0, int(nodes[-1]) + 1), value=-1)[torch.from_numpy(nodes)]
-        pairs = zip(self.extractors, self.data, strict=True)
-        sources = [extractor.source(data) for extractor, data in pairs]
-        return GPatcher(sources, self.x.shape[1], classes, config, labels).to(self.x.device)
+        labels = self._labels(config, train, nodes)
+        return GPatcher(self._sources(), self.x.shape[1], classes, config, labels).to(self.x.device)
+
+    def adapt(self, model: GPatcher, train: IntArray, nodes: IntArray) -> GPatcher:
+        """Return what `build` does with the weights of a trained model, which it shares, but for those of sources."""
+        labels = self._labels(model.config, train, nodes)
+        sources = [source.to(self.x.device) for source in self._sources()]
+        return model.with_sources(sources, None if labels is None else labels.to(self.x.device))
+
+    def _sources(self) -> list[PatchSource]:
+        return [extractor.source(data) for extractor, data in zip(self.extractors, self.data, strict=True)]
+
+    def _labels(self, config: ModelConfig, train: IntArray | None, nodes: IntArray | None) -> Tensor | None:
+        if "labels" not in config.readout or train is None:
+            return None
+        labels = training_labels(self.graph.labels(), train)
+        if nodes is not None:
+            labels = F.pad(labels, (0, int(nodes[-1]) + 1), value=-1)[torch.from_numpy(nodes)]
+        return labels
 
 
 def training_labels(y: IntArray, train: IntArray) -> Tensor:

@@ -168,6 +168,31 @@ class Graph:
             digest.update(split.hash.encode())
         return digest.hexdigest()[:16]
 
+    def positions(self, ids: npt.NDArray[Any]) -> IntArray:
+        """Return the position of the node with each id, -1 where there is none; text is looked up as objects.
+
+        The ids are sorted at the first call, so the cost of later ones hardly depends on n.
+
+        Examples
+        --------
+        >>> graph = Graph.from_edge_index([[0, 1], [1, 0]], node_ids=np.array(["b", "a"], object))
+        >>> graph.positions(np.array(["a", "c"], object)).tolist()
+        [1, -1]
+        """
+        if self.node_ids is None:
+            return np.where((ids >= 0) & (ids < self.n), ids, -1)
+        order, ascending = self._sorted_ids
+        at = np.minimum(np.searchsorted(ascending, ids), self.n - 1)
+        return np.where(ascending[at] == ids, order[at], -1)
+
+    @cached_property
+    def _sorted_ids(self) -> tuple[IntArray, npt.NDArray[Any]]:
+        """The nodes in the order of their ids, and the ids in this order."""
+        ids = np.asarray(self.node_ids)
+        ids = ids.astype(object) if ids.dtype.kind == "U" else ids
+        order = np.argsort(ids, kind="stable")
+        return order, ids[order]
+
     def neighbours(self, v: int) -> IntArray:
         """Return the neighbours of node v in ascending order."""
         return self.indices[self.indptr[v] : self.indptr[v + 1]]

@@ -184,7 +184,10 @@ def _check_node_ids(graph: Graph, node_ids: npt.NDArray[Any] | None) -> None:
             f"{counted(len(duplicates), 'id of unseen nodes appears', 'ids of unseen nodes appear')} more than once: "
             f"{some(duplicates)}; each has one row"
         )
-    taken = values[np.isin(values, graph.node_ids)] if graph.node_ids is not None else values[:0]
+    if graph.node_ids is None:
+        return
+    values = values.astype(object) if values.dtype.kind == "U" else values
+    taken = values[graph.positions(values) >= 0]
     if taken.size:
         raise InputError(
             f"{counted(taken.size, 'unseen node has', 'unseen nodes have')} an id that the graph has already: "

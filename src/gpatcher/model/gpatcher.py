@@ -6,6 +6,7 @@ sources side by side. Shapes: b nodes in a batch, p positions in a patch, h hidd
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -247,6 +248,14 @@ class GPatcher(nn.Module):
         self._chunks: list[tuple[PatchView, ...]] = []  # patches of all nodes, if they are constant
 
     labels: Tensor | None
+
+    def with_sources(self, sources: Sequence[PatchSource], labels: Tensor | None) -> GPatcher:
+        """Return a model that shares all other weights and reads patches and labels from elsewhere."""
+        model = copy.copy(self)
+        model._modules = {**self._modules, "sources": nn.ModuleList(sources)}
+        model._buffers = {**self._buffers, "labels": labels}
+        model._chunks = []
+        return model
 
     @property
     def reads_labels(self) -> bool:

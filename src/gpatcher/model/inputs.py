@@ -243,8 +243,8 @@ def node_features(
     x = graph.x
     if x is None and not config.adjacency_features and not config.structure:
         raise InputError(
-            f"{graph.name} has no features; use its adjacency rows as features "
-            "(adjacency_features=True, --adjacency-features)"
+            f"{graph.name} has no features; use its adjacency rows or columns made of its edges as features "
+            "(features.adjacency_features=true, features.structure=degree,clustering)"
         )
     if isinstance(x, np.memmap) and not config.adjacency_features:
         if not (config.log_l1_norm or config.structure):

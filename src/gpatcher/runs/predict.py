@@ -7,17 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from gpatcher.arrays import IntArray
+from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.estimator.base import NodeClassifier
 from gpatcher.graph.graph import Graph
+from gpatcher.graph.split import Split
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.tables.database import TargetTable
 from gpatcher.tables.write import write_pieces
 from gpatcher.trust.conformal import coverage
 
-_ROWS = 1 << 16  # nodes predicted and written at a time
+PIECE = 1 << 16  # nodes predicted and written at a time
+PARTS = ("none", "train", "validation", "test")
 
 Columns = dict[str, Any]  # arrays of NumPy or pyarrow
 
@@ -51,11 +54,10 @@ def write_predictions(
         if isinstance(graph, UnseenNodes):
             yield prediction_columns(classifier, graph, None, conformal, as_text)
             return
-        for start in range(0, graph.n, _ROWS):
-            stop = min(start + _ROWS, graph.n)
-            yield prediction_columns(classifier, graph, np.arange(start, stop), conformal, as_text)
+        for nodes in piecewise(graph):
+            yield prediction_columns(classifier, graph, nodes, conformal, as_text)
             if progress is not None:
-                progress(stop, graph.n)
+                progress(int(nodes[-1]) + 1, graph.n)
 
     if isinstance(out, TargetTable):
         out.write(_with_types(piece, label_type) for piece in pieces())
@@ -68,6 +70,12 @@ def _with_types(columns: Columns, label_type: str | None) -> Columns:
     if label_type is None:
         return columns
     return columns | {name: pa.array(columns[name]).cast(label_type) for name in ("predicted", "label")}
+
+
+def piecewise(graph: Graph) -> Iterator[IntArray]:
+    """Yield the nodes in pieces; who predicts in the same pieces gets the same bits."""
+    for start in range(0, graph.n, PIECE):
+        yield np.arange(start, min(start + PIECE, graph.n))
 
 
 def prediction_columns(
@@ -83,27 +91,46 @@ def prediction_columns(
     there is also a column ``set`` of lists of class names, or with ``as_text`` of text such as ``F|M``. By default the
     rows are all nodes. Rows of `UnseenNodes` are always all of them, without label and part.
     """
-    names = classifier.classes_
+    y: IntArray
+    parts: IntArray
     if isinstance(graph, UnseenNodes):
         logits, positions = classifier.decision_function(graph), graph.nodes
         ids = positions if graph.node_ids is None else graph.node_ids
+        y, parts = np.full(graph.count, -1), np.zeros(graph.count, np.int8)
     else:
         positions = np.arange(graph.n) if nodes is None else nodes
         logits = classifier.decision_function(graph, positions)
         ids = positions if graph.node_ids is None else graph.node_ids[positions]
+        y = np.full(len(positions), -1) if graph.y is None else graph.y[positions]
+        parts = node_parts(classifier.split_, positions)
+    return logit_columns(classifier, logits, ids, y, parts, conformal, as_text)
+
+
+def node_parts(split: Split, nodes: IntArray) -> IntArray:
+    """Return the part of the split that each node is in, as its position in `PARTS`."""
+    parts = np.zeros(len(nodes), np.int8)
+    for part, members in enumerate((split.train, split.val, split.test), 1):
+        parts[np.isin(nodes, members)] = part
+    return parts
+
+
+def logit_columns(
+    classifier: NodeClassifier,
+    logits: FloatArray,
+    ids: npt.NDArray[Any],
+    y: IntArray,
+    parts: IntArray,
+    conformal: float | None = None,
+    as_text: bool = False,
+) -> Columns:
+    """Return the columns of `prediction_columns` from the logits, ids, labels (-1: none) and parts of some nodes."""
+    names = classifier.classes_
     probability = classifier.calibration_.probability(logits)
     columns: Columns = {"id": ids, "predicted": names[probability.argmax(1)]}
     columns |= {f"probability_{name}": probability[:, c] for c, name in enumerate(names)}
     columns["confidence"] = probability.max(1)
-    columns["label"] = pa.nulls(len(positions), pa.string())
-    if not isinstance(graph, UnseenNodes) and graph.y is not None:
-        y = graph.y[positions]
-        columns["label"] = pa.array(names.astype(str)[y], mask=y < 0)
-    parts = np.full(len(positions), "none", dtype="<U10")
-    split = classifier.split_
-    for part, members in (("train", split.train), ("validation", split.val), ("test", split.test)):
-        parts[np.isin(positions, members)] = part
-    columns["part"] = parts
+    columns["label"] = pa.array(names.astype(str)[y], mask=y < 0)
+    columns["part"] = np.array(PARTS)[parts]
     if conformal is not None:
         mask = classifier.calibration_.sets(logits, conformal)
         # few sets are distinct: each is converted to text once

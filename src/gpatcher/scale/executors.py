@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from itertools import chain, islice
 from multiprocessing import get_context, parent_process
 from typing import Any, Protocol, TypeVar
 
@@ -82,6 +83,12 @@ class LocalEngine:
 
     def map(self, function: Callable[..., R], items: Iterable[T], shared: Sequence[Any] = ()) -> Iterator[tuple[T, R]]:
         """See `Engine.map`."""
+        items = iter(items)
+        first = list(islice(items, 2))
+        if len(first) < 2:  # to start a thread would take longer than a small task
+            yield from ((item, function(item, *shared)) for item in first)
+            return
+        items = chain(first, items)
         pool = ThreadPoolExecutor(self.threads)
         try:
             yield from _map_unordered(

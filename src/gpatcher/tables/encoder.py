@@ -36,7 +36,7 @@ from gpatcher.tables.edge_columns import EdgeColumn, EdgePlan
 from gpatcher.tables.values import Reject, blanks_to_null, is_text, missing_mask, reject_values
 
 _FORMAT, _VERSION = "gpatcher-encoder", 4
-_BATCH_ROWS = 1 << 12  # rows written to the CSR array at a time
+_BATCH_ROWS = 1 << 12  # rows written to the CSR array at a time; fewer are not worth a thread
 _SPARSE = 0.25  # features with a smaller fraction of non-zeros are a sparse matrix, as in gpatcher.model.inputs
 
 
@@ -199,7 +199,9 @@ class TableEncoder:
                 row[:] = feature
             return None
 
-        words = _on_threads(encode, (*dense, *categories, *texts), (*targets, *[None] * len(texts)))[len(targets) :]
+        columns = (*dense, *categories, *texts), (*targets, *[None] * len(texts))
+        encoded = list(map(encode, *columns)) if rows < _BATCH_ROWS else _on_threads(encode, *columns)
+        words = encoded[len(targets) :]
         lines = [f"column {column!r}: {message}" for column in messages for message in messages[column]]
         if not categories and not texts:
             return np.ascontiguousarray(values.T), lines
@@ -261,7 +263,7 @@ def _to_csr(values: FloatArray, codes: IntArray, words: list[Any], widths: list[
             nonzeros += int(entries[last] - entries[first])
         return nonzeros
 
-    nonzeros = sum(_on_threads(fill, range(0, rows, _BATCH_ROWS)))
+    nonzeros = fill(0) if rows < _BATCH_ROWS else sum(_on_threads(fill, range(0, rows, _BATCH_ROWS)))
     if indptr[-1] < 2**31:
         indptr = indptr.astype(np.int32)  # the dtype of the indices; otherwise SciPy would copy them
     x = sp.csr_array((data, indices, indptr), shape=(rows, offsets[-1]))

@@ -53,17 +53,18 @@ def read_new_tables(
         # in one query: a second one might return the rows in another order
         columns = edge_table.read([*parsed.edge_columns.values(), *features], written=parsed.endpoints)
 
-    old = _like_read(pa.array(np.arange(graph.n) if graph.node_ids is None else graph.node_ids), rows.ids.values.type)
+    old = _like_read(_first_id(graph), rows.ids.values.type)
     ids = rows.ids.like(old)
     _require_dtype_of_graph(ids, old)
-    ids.reject(to_numpy(pc.is_in(ids.values, value_set=old)), "are in the graph already", "pass unseen nodes only")
     new = combine_chunks(ids.values)
-    all_ids = pa.concat_arrays([old, new])
+    ids.reject(graph.positions(to_numpy(new)) >= 0, "are in the graph already", "pass unseen nodes only")
     edge_index = []
     for column in parsed.endpoints:
         endpoints = Ids.read(edge_table, column, columns[column]).like(old).drop_missing("error").exact()
         _require_dtype_of_graph(endpoints, old)
-        index = to_numpy(pc.index_in(endpoints.values, value_set=all_ids).fill_null(-1)).astype(np.int64)
+        index = graph.positions(to_numpy(endpoints.values))
+        unseen = to_numpy(pc.index_in(endpoints.values, value_set=new).fill_null(-1)).astype(np.int64)
+        index = np.where(unseen >= 0, graph.n + unseen, index)
         problem = f"are neither in {ids.table.path} nor in the graph"
         endpoints.reject(index < 0, problem, "add these nodes or remove these edges")
         edge_index.append(index)
@@ -73,14 +74,27 @@ def read_new_tables(
     x: Features | None = None
     if encoder is not None and encoder.encoders:
         if encoder.edges.columns:
-            sums = EdgeSums(encoder.edges, len(all_ids))
+            sums = EdgeSums(encoder.edges, graph.n + len(new))
             batch = pa.table({name: columns[name] for name in features})
             sums.add(batch, edge_index[0], edge_index[1], edge_table.reject)
-            rows.columns |= sums.node_columns(first=len(old))
+            rows.columns |= sums.node_columns(first=graph.n)
         x = encoder.transform(rows.columns, rows.reject)
     elif raw_features:
         x = _raw_features(rows, graph.num_features)
     return to_numpy(new), x, np.stack(edge_index), weights
+
+
+def known_positions(graph: Graph, ids: Any) -> IntArray:
+    """Return the positions of nodes of the graph from an array of their ids, -1 where there is none."""
+    table = TableSource.open(pa.table({"id": ids}), name="ids")
+    known = Ids.read(table, "id", table.read(["id"])["id"]).drop_missing("error").exact()
+    _require_dtype_of_graph(known, _like_read(_first_id(graph), known.values.type))
+    return graph.positions(to_numpy(known.values))
+
+
+def _first_id(graph: Graph) -> Any:
+    """Return an array of one id of the graph: an example, and the dtype of all."""
+    return pa.array(np.arange(1) if graph.node_ids is None else graph.node_ids[:1])
 
 
 def _like_read(ids: Any, dtype: Any) -> Any:

@@ -1,0 +1,131 @@
+"""The service: time of a request and requests per second, for nodes of the graph and for unseen nodes.
+
+python benchmarks/serve.py [nodes [requests]]    (by default 100,000 nodes and 300 requests of each kind)
+"""
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import record
+
+from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.estimator.tables import keep_tables
+from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.patches import PPR
+from gpatcher.tables.load import load_tables
+from gpatcher.training.loop import TrainConfig
+
+EDGES = 10  # of an unseen node
+CLIENTS = 4  # at the same time
+COMMAND = "from gpatcher.cli import main; main()"
+
+
+def save_run(folder: Path, n: int) -> None:
+    """Train a small model on tables of n nodes with text ids, numbers, a category and a date."""
+    rng = np.random.default_rng(0)
+    ids = np.array([f"account-{v:08}" for v in rng.permutation(n)], object)
+    y = rng.integers(0, 3, n)
+    columns = {f"amount{j}": y + rng.normal(size=n) for j in range(6)}
+    columns["country"] = np.array(["FR", "DE", "IT", "ES"])[rng.integers(0, 4, n)]
+    columns["joined"] = np.array([f"202{d}-03-15" for d in range(5)])[rng.integers(0, 5, n)]
+    nodes = pa.table({"id": ids, "label": np.array(["buyer", "seller", "agent"])[y], **columns})
+    ends = rng.integers(0, n, (2, 10 * n))
+    edges = pa.table({"source": ids[ends[0]], "target": ids[ends[1]]})
+    tables = load_tables(nodes, edges, name="accounts").with_split(seed=0)
+    train = TrainConfig(epochs=1, batch_size=20_000)
+    model = GPatcherClassifier(patches=PPR(), model=ModelConfig(), train=train).fit(tables.graph)
+    model.save(folder, {"nodes": "", "edges": "", "name": None})
+    keep_tables(tables, folder)
+
+
+def bodies(n: int, count: int, requests: int) -> dict[str, list[bytes]]:
+    """Return the requests: one or several nodes each, known and unseen."""
+    rng = np.random.default_rng(1)
+
+    def name() -> str:
+        return f"account-{rng.integers(n):08}"
+
+    def node(number: int) -> dict[str, object]:
+        amounts = {f"amount{j}": float(rng.normal()) for j in range(6)}
+        return {"id": f"new-{number}", **amounts, "country": "FR", "joined": "2024-03-15"}
+
+    def unseen(nodes: int) -> dict[str, object]:
+        edges = [{"source": f"new-{i}", "target": name()} for i in range(nodes) for _ in range(EDGES)]
+        return {"nodes": [node(i) for i in range(nodes)], "edges": edges}
+
+    made = {
+        "one known node": [{"ids": [name()]} for _ in range(requests)],
+        f"{count} known nodes": [{"ids": [name() for _ in range(count)]} for _ in range(requests)],
+        "one unseen node": [unseen(1) for _ in range(requests)],
+        f"{count} unseen nodes": [unseen(count) for _ in range(requests)],
+    }
+    return {what: [json.dumps(body).encode() for body in group] for what, group in made.items()}
+
+
+def ask(port: int, group: list[bytes]) -> list[float]:
+    """Send requests one after the other on one connection; return the seconds of each."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    seconds = []
+    for body in group:
+        started = time.perf_counter()
+        connection.request("POST", "/predict", body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        content = answer.read()
+        seconds.append(time.perf_counter() - started)
+        if answer.status != 200:
+            raise SystemExit(f"{answer.status}: {content.decode()}")
+    connection.close()
+    return seconds
+
+
+def measure(port: int, what: str, group: list[bytes], bound: str) -> dict[str, object]:
+    ask(port, group[:5])
+    seconds = np.array(ask(port, group)) * 1000
+    started = time.perf_counter()
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        list(pool.map(lambda part: ask(port, part), [group[i::CLIENTS] for i in range(CLIENTS)]))
+    rate = len(group) / (time.perf_counter() - started)
+    p50, p99 = np.percentile(seconds, [50, 99])
+    return {"what": what, "p50 ms": float(p50), "p99 ms": float(p99), "requests/s": rate, "bound": bound}
+
+
+def main(n: int, requests: int) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "run"
+        save_run(folder, n)
+        command = [sys.executable, "-c", COMMAND, "serve", str(folder), "--port", "0"]
+        environment = {**os.environ, "COLUMNS": "400"}
+        started = time.perf_counter()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+            try:
+                line = process.stdout.readline() if process.stdout else ""
+                port = int(line.partition("http://127.0.0.1:")[2].partition(".")[0])
+                while True:
+                    try:
+                        http.client.HTTPConnection("127.0.0.1", port, timeout=5).connect()
+                        break
+                    except ConnectionRefusedError:
+                        time.sleep(0.02)
+                start = time.perf_counter() - started
+                bounds = {"one unseen node": "p50 below 20 ms"}
+                groups = bodies(n, 100, requests)
+                rows = [measure(port, what, group, bounds.get(what, "")) for what, group in groups.items()]
+            finally:
+                process.terminate()
+                process.wait(60)
+    rows.append({"what": f"start, {n:,} nodes", "p50 ms": 1000 * start, "p99 ms": "", "requests/s": "", "bound": ""})
+    record.write("serve", rows)
+
+
+if __name__ == "__main__":
+    sizes = [int(a) for a in sys.argv[1:]]
+    main(*(sizes + [100_000, 300][len(sizes) :]))

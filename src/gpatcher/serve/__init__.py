@@ -1,0 +1,1 @@
+"""The service: predictions and explanations of one run over HTTP."""

@@ -1,0 +1,32 @@
+"""The portfolio that ships."""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpatcher.datasets.synthetic import csbm
+from gpatcher.estimator.portfolio import KINDS, shipped_portfolio
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_candidate_can_be_made_and_has_a_name_of_its_own():
+    candidates = shipped_portfolio()
+    assert len({candidate.name for candidate in candidates}) == len(candidates)
+    assert {candidate.kind for candidate in candidates} == set(KINDS)
+    graph = csbm(phi=0.5, n=60, features=4)
+    for candidate in candidates:
+        assert candidate.adapted(graph).make(seed=1).seed == 1
+
+
+@pytest.mark.slow
+def test_it_is_what_the_log_gives(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "tools"), *sys.path])
+    tool = runpy.run_path(str(ROOT / "tools" / "portfolio.py"))
+    names, regret = tool["order"](tool["read_log"](), len(tool["POOL"]))
+    shipped = json.loads((ROOT / "src/gpatcher/estimator/portfolio.json").read_text())
+    assert [member["name"] for member in shipped["members"]] == names
+    assert shipped["regret"] == pytest.approx(regret, abs=1e-3)
