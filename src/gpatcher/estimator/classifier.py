@@ -506,7 +506,7 @@ class GPatcherClassifier(NodeClassifier):
 
 
 def _load_unseen(module: nn.Module, state: dict[str, Tensor]) -> None:
-    """Load all but the selection of members, which is made for the unseen nodes."""
+    """Load all weights but the selected members, which are selected again for the unseen nodes."""
     kept = {name: value for name, value in state.items() if name.rpartition(".")[2] != "members"}
     if kept:
         _load_weights(module, kept, strict=False)

@@ -17,7 +17,7 @@ from gpatcher.estimator.linear import LinearClassifier
 from gpatcher.estimator.trees import TreesClassifier
 from gpatcher.graph.graph import Graph
 
-_STRUCTURE = ("degree", "clustering")  # columns that unseen nodes have as well
+_STRUCTURE = ("degree", "clustering")  # features that are also defined for unseen nodes
 KINDS: dict[str, Any] = {c.kind: c for c in (GPatcherClassifier, TreesClassifier, LinearClassifier)}
 
 

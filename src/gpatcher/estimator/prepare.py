@@ -65,7 +65,7 @@ class Prepared:
         return GPatcher(self._sources(), self.x.shape[1], classes, config, labels).to(self.x.device)
 
     def adapt(self, model: GPatcher, train: IntArray, nodes: IntArray) -> GPatcher:
-        """Return what `build` does with the weights of a trained model, which it shares, but for those of sources."""
+        """Return a model like `build`, sharing the weights of a trained model except those of its sources."""
         labels = self._labels(model.config, train, nodes)
         sources = [source.to(self.x.device) for source in self._sources()]
         return model.with_sources(sources, None if labels is None else labels.to(self.x.device))

@@ -169,9 +169,9 @@ class Graph:
         return digest.hexdigest()[:16]
 
     def positions(self, ids: npt.NDArray[Any]) -> IntArray:
-        """Return the position of the node with each id, -1 where there is none; text is looked up as objects.
+        """Return the index of the node with each id, -1 if there is none; text is looked up as objects.
 
-        The ids are sorted at the first call, so the cost of later ones hardly depends on n.
+        The first call sorts the ids; later calls use binary search.
 
         Examples
         --------
@@ -187,7 +187,7 @@ class Graph:
 
     @cached_property
     def _sorted_ids(self) -> tuple[IntArray, npt.NDArray[Any]]:
-        """The nodes in the order of their ids, and the ids in this order."""
+        """The nodes sorted by id, and the sorted ids."""
         ids = np.asarray(self.node_ids)
         ids = ids.astype(object) if ids.dtype.kind == "U" else ids
         order = np.argsort(ids, kind="stable")

@@ -250,7 +250,7 @@ class GPatcher(nn.Module):
     labels: Tensor | None
 
     def with_sources(self, sources: Sequence[PatchSource], labels: Tensor | None) -> GPatcher:
-        """Return a model that shares all other weights and reads patches and labels from elsewhere."""
+        """Return a model that shares all other weights, with these patch sources and labels."""
         model = copy.copy(self)
         model._modules = {**self._modules, "sources": nn.ModuleList(sources)}
         model._buffers = {**self._buffers, "labels": labels}

@@ -73,7 +73,7 @@ def _with_types(columns: Columns, label_type: str | None) -> Columns:
 
 
 def piecewise(graph: Graph) -> Iterator[IntArray]:
-    """Yield the nodes in pieces; who predicts in the same pieces gets the same bits."""
+    """Yield the nodes in chunks; predictions are bitwise equal if computed in the same chunks."""
     for start in range(0, graph.n, PIECE):
         yield np.arange(start, min(start + PIECE, graph.n))
 

@@ -85,7 +85,7 @@ def read_new_tables(
 
 
 def known_positions(graph: Graph, ids: Any) -> IntArray:
-    """Return the positions of nodes of the graph from an array of their ids, -1 where there is none."""
+    """Return the indices of nodes of the graph from an array of their ids, -1 if there is none."""
     table = TableSource.open(pa.table({"id": ids}), name="ids")
     known = Ids.read(table, "id", table.read(["id"])["id"]).drop_missing("error").exact()
     _require_dtype_of_graph(known, _like_read(_first_id(graph), known.values.type))
@@ -93,7 +93,7 @@ def known_positions(graph: Graph, ids: Any) -> IntArray:
 
 
 def _first_id(graph: Graph) -> Any:
-    """Return an array of one id of the graph: an example, and the dtype of all."""
+    """Return an array with the first id of the graph, as an example and for its dtype."""
     return pa.array(np.arange(1) if graph.node_ids is None else graph.node_ids[:1])
 
 
