@@ -2,8 +2,8 @@
 
     python tools/advice.py        # results/portfolio/log.jsonl → results/portfolio/advice.csv
 
-The candidates of the portfolio are put into groups by what they read first. The advice is right where the best
-candidate of the group it names has the highest validation score of all, or is within one standard error of it.
+The candidates of the portfolio are grouped by the source of information they rely on most. The advice is correct if the
+best candidate of the recommended group has the highest validation score of all, or is within one standard error of it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GROUPS = {
 
 
 def group_of(name: str) -> str:
-    """Return what a candidate reads first: the node itself, its adjacency rows, or its neighbours."""
+    """Return the main source of a candidate: the node itself, its adjacency rows, or its neighbours."""
     settings = next(candidate.settings for candidate in POOL if candidate.name == name)
     if settings.get("features", {}).get("adjacency_features"):
         return "adjacency"

@@ -85,7 +85,7 @@ def job_record(old: dict[str, Any]) -> dict[str, Any]:
 
 
 def completed(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record of version 2 with the settings that were added since, at their defaults, and its id by them."""
+    """Return a record of version 2 with the settings that were added since, at their defaults, and the new id."""
     if record["model"] not in PATCHERS or "patches" not in record["settings"]:
         return record
     ablation = dict(record["ablation"])
@@ -106,7 +106,7 @@ def completed(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_all_fields(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record of a training run with null for the fields that it lacks; any other record as it is."""
+    """Return a record of a training run with null for the fields that it lacks; any other record unchanged."""
     missing = {name: None for name in NEW_FIELDS if name not in record} if "val" in record else {}
     return record | missing
 
@@ -152,7 +152,7 @@ def convert(path: Path) -> int:
 
 
 def _parse(line: str) -> dict[str, Any] | None:
-    """Return a record; None for a line cut short by a kill, which stays as it is."""
+    """Return a record; None for a line truncated by a killed process, which stays unchanged."""
     try:
         record: dict[str, Any] = json.loads(line)
     except ValueError:

@@ -18,7 +18,7 @@ MEASURES = ("nodes", "edges", "classes", "features")
 
 
 def measure(key: str, root: str | None = None) -> dict[str, float]:
-    """Return the figures of one data set."""
+    """Return the statistics of one data set."""
     result = diagnose(load_dataset(key, root), spectral=False)
     return {name: getattr(result, name) for name in MEASURES} | {"heterophily": round(result.node_heterophily, 4)}
 

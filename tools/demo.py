@@ -1,7 +1,7 @@
 """The demo: four models on graphs from heterophily to homophily; a table and two pages.
 
-The graphs are contextual block models: neighbours agree where φ > 0 and disagree where φ < 0; at φ = 0 only the
-features carry information.
+The graphs are contextual stochastic block models: neighbours agree where φ > 0 and disagree where φ < 0; at φ = 0 only
+the features carry information.
 """
 
 import argparse
@@ -44,7 +44,7 @@ MODELS = ("GPatcher", "Fast-GPatcher", "GCN", "MLP")
 
 
 def make_graph(phi: float, seed: int) -> Graph:
-    """Draw a block model."""
+    """Sample a contextual stochastic block model."""
     return csbm(phi=phi, n=NODES, features=FEATURES, degree=DEGREE, seed=seed)
 
 

@@ -55,7 +55,7 @@ def fitted(patches: Extractor | str, **parameters: Any) -> Logits:
 
 
 def paper() -> Any:
-    """Fit the paper's plain reading."""
+    """Fit a literal reading of the paper (`--preset paper`)."""
     settings, _ = resolve_settings("gpatcher", preset="paper", changes={"patches.size": 8, "train.epochs": 12})
     return GPatcherClassifier.from_settings(settings).fit(small_graph()).decision_function()
 

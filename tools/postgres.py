@@ -1,4 +1,4 @@
-"""A PostgreSQL server for tests and benchmarks: on the loopback address, with a password, gone in the end."""
+"""A PostgreSQL server for tests and benchmarks: on the loopback address, with a password, removed afterwards."""
 
 import os
 import pwd
@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 USER = "gpatcher"
-PASSWORD = "hunter2 p@ss/w%rd"  # with characters that a URL cannot hold as they are
+PASSWORD = "hunter2 p@ss/w%rd"  # with characters that must be escaped in a URL
 
 
 class NoServerError(Exception):
-    """There is no server on this machine, and why."""
+    """No server can be started on this machine; the message says why."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """Where a server listens; its database is called postgres."""
+    """The address of a server; its database is called postgres."""
 
     port: int
     user: str = USER
@@ -35,7 +35,7 @@ class Server:
 
 @contextmanager
 def server() -> Iterator[Server]:
-    """Make a cluster in a temporary folder, start it and stop it; NoServerError where that is not possible."""
+    """Start a server with a database cluster in a temporary folder, and stop it; NoServerError if not possible."""
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     found = str(programs[-1]) if programs else shutil.which("initdb")
     if found is None:
@@ -43,16 +43,16 @@ def server() -> Iterator[Server]:
     as_user: dict[str, object] = {}
     folder = Path(tempfile.mkdtemp(prefix="gpatcher-postgres-"))
     try:
-        if os.geteuid() == 0:  # which initdb refuses
+        if os.geteuid() == 0:  # initdb refuses to run as root
             entry = _unprivileged()
             os.chown(folder, entry.pw_uid, entry.pw_gid)
             as_user = {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
         (folder / "password").write_text(PASSWORD)
-        (folder / "password").chmod(0o644)  # read by the other user; the folder is open to that one alone
+        (folder / "password").chmod(0o644)  # read by the other user, who alone has access to the folder
 
         def call(program: str, *arguments: object) -> None:
             command = [str(Path(found).with_name(program)), "-D", str(folder / "data"), *map(str, arguments)]
-            # not to a pipe, which the server would keep open
+            # not a pipe, which the server would keep open
             with (folder.parent / f"{folder.name}.log").open("w+") as log:
                 done = subprocess.run(command, cwd=folder, stdout=log, stderr=log, check=False, **as_user)
                 if done.returncode:

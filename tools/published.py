@@ -82,7 +82,7 @@ class Check:
     seen : str
         Where the figure was looked up, if not in the paper itself.
     reason : str
-        Why the result falls short, where it does.
+        Why the result falls short, if it does.
     """
 
     model: str
@@ -290,7 +290,7 @@ def plan(check: Check, graph: Graph, runs: int) -> Iterator[tuple[int, int, Spli
 
 
 def run(check: Check, runs: int) -> None:
-    """Train those of the first runs that are not on record."""
+    """Train the first ``runs`` runs, skipping those on record."""
     graph = load_dataset(check.dataset)
     on_record = {(r["split"], r["seed"]) for r in records_of(check)}
     x = node_features(graph, FeatureConfig(normalise=check.normalise))

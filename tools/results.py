@@ -30,7 +30,7 @@ ROWS = {
 
 
 def cell(values: Sequence[float], expected: int = 10) -> str:
-    """Return mean ± standard deviation, with the number of runs where it is not the expected one."""
+    """Return mean ± standard deviation, with the number of runs if it is not the expected one."""
     if not values:
         return "not run"
     count = "" if len(values) == expected else f" ({counted(len(values), 'run')})"
@@ -44,7 +44,7 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def against_paper() -> str:
-    """Return the table of GPatcher's results with the shipped settings, beside the paper's figures and untuned."""
+    """Return the table of GPatcher's results, with shipped and with default settings, beside the paper's figures."""
     rows: list[list[str]] = []
     for title, (experiment, row, model, preset) in ROWS.items():
         records = read_records(BENCH / experiment / "records.jsonl")
@@ -61,7 +61,7 @@ def against_paper() -> str:
 
 
 def against_baselines(tables: Sequence[ResultTable]) -> str:
-    """Return the table of all models, on the data sets where each of the paper's had the same number of trials."""
+    """Return the table of all models, on data sets where all models of the paper had the same number of trials."""
     shipped = shipped_settings()
     columns = [
         (table, d)
@@ -92,7 +92,7 @@ def against_baselines(tables: Sequence[ResultTable]) -> str:
 
 
 def with_rounds() -> str:
-    """Return the table of Deep-GPatcher on the edges as filed."""
+    """Return the table of Deep-GPatcher, with directed edges where the data set has them."""
     experiment = load_experiment("directed")
     records = read_records(BENCH / "directed" / "records.jsonl")
     trials, cells = [], []
@@ -107,7 +107,7 @@ def with_rounds() -> str:
 
 
 def never_seen() -> str:
-    """Return what a portfolio learned without a data set does on it, beside tuned models on the same splits."""
+    """Return the table of the portfolio on data sets it was not learned from, beside tuned models."""
     runs = [json.loads(line) for line in (Path("results/portfolio") / "leave_one_out.jsonl").read_text().splitlines()]
     records = [r for path in sorted(BENCH.glob("*/records.jsonl")) for r in read_records(path) if r["error"] is None]
     rows = []
@@ -143,7 +143,7 @@ def never_seen() -> str:
 
 
 def mixer_sentence() -> str:
-    """Return how often validation wanted the mixer."""
+    """Return a sentence on how many shipped settings use the mixer."""
     shipped = [
         resolve_settings(model, dataset)[0]["model"]["readout"]
         for dataset, models in shipped_settings().items()

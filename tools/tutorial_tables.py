@@ -1,7 +1,7 @@
-"""Write the tables of the tutorial to docs/data: people, who deals with whom, and five people who come later.
+"""Write the tables of the tutorial to docs/data: people, who deals with whom, and five unseen people.
 
-A person is a buyer, a seller or an agent and deals mostly with people of another role. The columns tell a little, the
-edges more. The role of about half of them is known.
+A person is a buyer, a seller or an agent and deals mostly with people of another role. The columns are weakly
+informative, the edges more so. The role of about half of them is known.
 """
 
 import csv

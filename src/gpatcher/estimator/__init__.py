@@ -1,1 +1,1 @@
-"""Classifiers behind scikit-learn's conventions."""
+"""Classifiers with scikit-learn's conventions."""

@@ -1,4 +1,4 @@
-"""Classifiers on patch aggregates: what boosted trees and logistic regression have in common."""
+"""Classifiers on patch aggregates: the common base of boosted trees and logistic regression."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _PATCHES = (Hop(size=512), PPR(size=64, c=0.9))
 
 
 class AggregateClassifier(NodeClassifier):
-    """A scikit-learn model of patch aggregates.
+    """A scikit-learn model on patch aggregates.
 
     Parameters
     ----------
     patches : Extractor, str or sequence of Extractor
-        Where patches come from; not learned filters.
+        How patches are made; not by learned filters.
     features : FeatureConfig
-        The own columns of a node.
+        The node's own features.
     model : TreesConfig or LinearConfig
     memory, device, seed
         See `GPatcherClassifier`; the device is always cpu.
@@ -53,7 +53,7 @@ class AggregateClassifier(NodeClassifier):
     classes_, split_, calibration_
         See `NodeClassifier`.
     stopped_ : float
-        What validation chose: iterations of the trees, or the strength of the penalty.
+        Chosen on the validation nodes: the number of boosting iterations, or the inverse strength of the penalty.
     """
 
     config: ClassVar[type[Any]]
@@ -101,7 +101,7 @@ class AggregateClassifier(NodeClassifier):
     # ---- fitting
 
     def prepare(self, graph: Graph) -> Prepared:
-        """Make what does not depend on a split."""
+        """Compute the features and patches, which do not depend on a split."""
         extractors = tuple(one for e in as_extractors(self.patches) for one in e.resolve(graph, self.memory))
         prepared = prepare(graph, extractors, self.features, memory=self.memory)
         if not all(isinstance(data, Patches) for data in prepared.data):
@@ -136,21 +136,21 @@ class AggregateClassifier(NodeClassifier):
 
     @abstractmethod
     def _scores(self, rows: Any) -> FloatArray:
-        """Return the scores of the classes of training, shape (b, len(present_))."""
+        """Return the scores of the classes that have training nodes, shape (b, len(present_))."""
 
     @abstractmethod
     def fixed(self, stopped: float) -> Self:
-        """Return an unfitted copy that trains as long, or with the penalty, that validation chose."""
+        """Return an unfitted copy with the number of iterations, or the penalty, fixed to ``stopped``."""
 
     def _own(self) -> FloatArray:
-        """Return the own columns of all nodes that are averaged over patches, shape (n, k)."""
+        """Return the columns of all nodes that are averaged over patches, shape (n, k)."""
         if self._own_of is not self._prepared:
             self._own_columns = self._prepared.x.linear(torch.from_numpy(self._components)).numpy()
             self._own_of = self._prepared
         return self._own_columns
 
     def _columns(self, nodes: IntArray) -> Any:
-        """Return what the model reads of some nodes of the graph."""
+        """Return the input of the model for some nodes of the graph."""
         labels = training_labels(self._prepared.graph.labels(), self.split_.train).numpy()
         patches = [data[nodes] for data in self._prepared.data]
         return self._assemble(self._prepared, self._own(), patches, nodes, labels)
@@ -200,8 +200,9 @@ class AggregateClassifier(NodeClassifier):
     ) -> list[Explanation]:
         """Explain several nodes; see `NodeClassifier.explain_nodes`.
 
-        What a column adds is exact: the changes of value along the paths of the trees, or coefficient times deviation
-        from the mean. A column that is a mean over a patch, or a histogram, is divided among the members by weight.
+        The contribution of a column is exact: the changes of value along the decision paths of the trees, or the
+        coefficient times the deviation from the mean. The contribution of a mean or histogram over a patch is divided
+        among the members by weight.
         """
         check_is_fitted(self)
         graph = self._attach(graph)
@@ -241,9 +242,9 @@ class AggregateClassifier(NodeClassifier):
         return explanations
 
     def _contributions(self, row: Any, pair: IntArray) -> tuple[FloatArray, list[tuple[float, float]], float]:
-        """Return what the own columns add, then the mean and the labels of each source, and the start."""
+        """Return the contributions of own columns, of the mean and the labels of each source, and the bias."""
         if not np.isin(pair, self.present_).all():
-            logits = self._logits(row)[0]  # a class that was never trained on: its logit is constant
+            logits = self._logits(row)[0]  # a class without training nodes: its logit is constant
             own = np.zeros(self._widths()[0])
             return own, [(0.0, 0.0)] * len(self.extractors_), float(logits[pair[0]] - logits[pair[1]])
         per_class, start = self._attribute(row)
@@ -266,10 +267,10 @@ class AggregateClassifier(NodeClassifier):
 
     @abstractmethod
     def _attribute(self, row: Any) -> tuple[FloatArray, FloatArray]:
-        """Return what each column adds to each class of training, shape (present, columns), and where it starts."""
+        """Return the contribution of each column to each trained class, shape (present, columns), and the bias."""
 
     def _feature_shares(self, node: int, own: FloatArray) -> FloatArray:
-        """Divide what own columns add among the features that they are made of, shape (d,)."""
+        """Divide the contributions of the own columns among the features they are computed from, shape (d,)."""
         values = self._prepared.x.rows(torch.tensor([node]))[0].numpy(force=True)
         parts = np.abs(values[:, None] * self._components)
         total = parts.sum(0)
@@ -291,7 +292,7 @@ class AggregateClassifier(NodeClassifier):
     # ---- persistence
 
     def to_saved(self, source: dict[str, Any] | None = None) -> SavedModel:
-        """Return the fitted model as it is on disk."""
+        """Return the fitted model as it is saved on disk."""
         return SavedModel(
             kind=self.kind,
             parameters={"settings": self.settings(), "memory": self.memory, "seed": self.seed},

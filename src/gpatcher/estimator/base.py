@@ -1,4 +1,4 @@
-"""What every fitted node classifier offers, whatever it is made of."""
+"""The interface of all node classifiers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gpatcher.trust.explain import Explanation
 
 
 class NodeClassifier(ClassifierMixin, NestedParameters, ABC):  # type: ignore[misc]
-    """A classifier of the nodes of one graph, and of unseen nodes that join it.
+    """A classifier of the nodes of one graph, and of unseen nodes that link to it.
 
     Attributes
     ----------
@@ -34,9 +34,9 @@ class NodeClassifier(ClassifierMixin, NestedParameters, ABC):  # type: ignore[mi
     split_ : Split
         The split used.
     calibration_ : Calibration
-        What the validation nodes tell about the probabilities.
+        Temperature and conformal thresholds, fitted on the validation nodes.
     fingerprint_ : str
-        Hash of the edges that it was trained on.
+        Hash of the edges of the training graph.
     """
 
     kind: ClassVar[str]  # in the manifest of a saved model
@@ -49,8 +49,8 @@ class NodeClassifier(ClassifierMixin, NestedParameters, ABC):  # type: ignore[mi
     def fit(self, graph: Graph, split: Split | int | None = None) -> Self:
         """Train on a graph.
 
-        ``split`` is a split, or the number of one of the graph's; by default its first, else a stratified one (60 %
-        train, 20 % validation, 20 % test of the labelled nodes).
+        ``split`` is a split, or the number of one of the graph's splits. By default it is the graph's first split; if
+        there is none, the labelled nodes are split at random, stratified (60 % train, 20 % validation, 20 % test).
         """
 
     @abstractmethod
@@ -60,8 +60,8 @@ class NodeClassifier(ClassifierMixin, NestedParameters, ABC):  # type: ignore[mi
         Parameters
         ----------
         graph : Graph or UnseenNodes, optional
-            The graph of training, needed once for a loaded model; or unseen nodes, for which the answer is that of the
-            extended graph with the same weights.
+            The training graph, needed once for a loaded model; or unseen nodes, for which the result is that of the
+            same weights on the extended graph.
         nodes : int or bool array, optional
             Nodes of the graph as ids or as a mask; all by default.
 
@@ -75,7 +75,7 @@ class NodeClassifier(ClassifierMixin, NestedParameters, ABC):  # type: ignore[mi
     ) -> FloatArray:
         """Return the probability of each class, shape (len(nodes), C); see `decision_function`.
 
-        ``calibrated=False`` gives the model's own softmax, before calibration.
+        ``calibrated=False`` returns the softmax of the logits, before calibration.
         """
         logits = self.decision_function(graph, nodes)
         return self.calibration_.probability(logits) if calibrated else torch.from_numpy(logits).softmax(1).numpy()
@@ -85,7 +85,7 @@ class NodeClassifier(ClassifierMixin, NestedParameters, ABC):  # type: ignore[mi
     ) -> npt.NDArray[Any]:
         """Return conformal prediction sets as a mask, shape (len(nodes), C); see `Calibration.sets`.
 
-        A set holds the true class with probability ``level``.
+        A set contains the true class with probability ``level``.
         """
         logits = self.decision_function(graph, nodes)
         return self.calibration_.sets(logits, level)
@@ -97,7 +97,7 @@ class NodeClassifier(ClassifierMixin, NestedParameters, ABC):  # type: ignore[mi
         return names
 
     def score(self, graph: Graph | None = None, nodes: Any = None) -> float:
-        """Return the accuracy on these nodes, by default the test nodes of the split it was fitted with."""
+        """Return the accuracy on these nodes, by default on the test nodes of ``split_``."""
         check_is_fitted(self)
         graph = self._attach(graph)
         ids = self.split_.test if nodes is None else as_node_index(nodes, graph.n)
@@ -107,12 +107,12 @@ class NodeClassifier(ClassifierMixin, NestedParameters, ABC):  # type: ignore[mi
         return float((self.predict_proba(graph, ids).argmax(1) == graph.labels()[ids]).mean())
 
     def validation_accuracy(self, graph: Graph | None = None) -> float:
-        """Return the accuracy on the validation nodes, by models that were not trained on them."""
+        """Return the accuracy on the validation nodes, from models that were not trained on them."""
         check_is_fitted(self)
         return self.score(graph, self.split_.val)
 
     def explain(self, node: int, graph: Graph | None = None, encoder: TableEncoder | None = None) -> Explanation:
-        """Return the node's patch and what each member adds to the decision; see `explain_nodes`."""
+        """Return the node's patch and the contribution of each member to the decision; see `explain_nodes`."""
         return self.explain_nodes([node], graph, encoder=encoder, columns=True)[0]
 
     @abstractmethod
@@ -125,7 +125,7 @@ class NodeClassifier(ClassifierMixin, NestedParameters, ABC):  # type: ignore[mi
         columns: bool = False,
         pairs: IntArray | None = None,
     ) -> list[Explanation]:
-        """Explain several nodes, which share most of the work.
+        """Explain several nodes; faster than `explain` for each.
 
         Parameters
         ----------
@@ -133,21 +133,21 @@ class NodeClassifier(ClassifierMixin, NestedParameters, ABC):  # type: ignore[mi
         graph : Graph, optional
             See `decision_function`.
         encoder : TableEncoder, optional
-            Of the tables that the graph came from: the own columns are given in their values.
+            Encoder of the tables that the graph came from; the node's own columns are then shown with their values.
         columns : bool
-            Whether what a node itself contributes is divided among its columns.
+            Whether to divide the contribution of the node itself among its columns.
         pairs : int array, shape (nodes, 2), optional
             The classes whose logits are compared; by default the two most probable ones.
         """
 
     @abstractmethod
     def to_saved(self, source: dict[str, Any] | None = None) -> SavedModel:
-        """Return the fitted model as it is on disk; ``source`` says where the graph came from."""
+        """Return the fitted model as it is saved on disk; ``source`` says where the graph came from."""
 
     @classmethod
     @abstractmethod
     def from_saved(cls, saved: SavedModel) -> Self:
-        """Return the fitted classifier without what `restore` sets."""
+        """Return the fitted classifier without the attributes that `restore` sets."""
 
     @classmethod
     def restore(cls, saved: SavedModel) -> Self:
@@ -181,7 +181,7 @@ class NodeClassifier(ClassifierMixin, NestedParameters, ABC):  # type: ignore[mi
 
     @abstractmethod
     def _attach(self, graph: Graph | None) -> Graph:
-        """Return the graph, made ready for this model; a loaded model must be given it once."""
+        """Return the graph, prepared for this model; a loaded model must be given it once."""
 
     def _choose_split(self, graph: Graph, split: Split | int | None) -> Split:
         if isinstance(split, Split):
@@ -204,5 +204,5 @@ class NodeClassifier(ClassifierMixin, NestedParameters, ABC):  # type: ignore[mi
 
 
 def labelled(graph: Graph, nodes: IntArray) -> IntArray:
-    """Return those of the nodes that have a label."""
+    """Return the nodes that have a label."""
     return nodes[np.asarray(graph.labels())[nodes] >= 0]

@@ -1,4 +1,4 @@
-"""GPatcherClassifier: the model behind scikit-learn's conventions."""
+"""GPatcherClassifier: the model with scikit-learn's conventions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from gpatcher.trust.explain import Explanation, explain_nodes
 
 @dataclass(frozen=True, eq=False)
 class FilterResponse:
-    """A filter over the frequencies.
+    """The frequency response of a filter.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class _Fitted:
 
 
 class GPatcherClassifier(NodeClassifier):
-    """Node classifier by patches; with ``patches=PPR()`` it is Fast-GPatcher.
+    """Node classifier that reads patches; with ``patches=PPR()`` it is Fast-GPatcher.
 
     Parameters
     ----------
@@ -98,37 +98,37 @@ class GPatcherClassifier(NodeClassifier):
         model reads side by side. ``"auto"`` trains a learned filter and personalised PageRank, and keeps the one with
         the smaller validation loss.
     features : FeatureConfig
-        What the model reads of a node on its own.
+        Input features of a node.
     model : ModelConfig
-        Shape of the model.
+        Architecture of the model.
     train : TrainConfig
-        How to train.
+        Training parameters.
     memory : int, optional
-        Bytes that eigenvectors may take, by default half of what is free. Where patches are fixed, bytes that the whole
-        run may take: batches have 4096 nodes, or as many as it allows.
+        Bytes that eigenvectors may take, by default half of the free memory. With fixed patches, bytes that the whole
+        run may take: batches have 4096 nodes, or as many as fit.
     device : str
         Where to train: cpu, cuda, ...
     seed : int
-        Of the weights, dropout and, where the graph has no split, the split.
+        Seed of the weights, of dropout and, if the graph has no split, of the split.
 
-    Parts are nested parameters: ``set_params(train__lr=0.01)``.
+    Parameters of the parts are nested: ``set_params(train__lr=0.01)``.
 
     Attributes
     ----------
     extractors_ : tuple of Extractor
-        The extractors in use, one per patch source: as given, or what was chosen.
+        The extractors in use, one per patch source: as given, or as chosen by ``auto``.
     compared_ : dict
-        Validation loss of each choice of extractors that was trained.
+        Validation loss of each choice of extractors that was compared.
     model_ : GPatcher
         The fitted model.
     result_ : FitResult
-        Figures of the training run.
+        Metrics of the training run.
     batch_size_ : int or None
         Nodes per step; None for all at once.
     patches_ : Patches
-        The patches of all nodes, of the first source.
+        The patches of all nodes, from the first source.
     features_ : FeatureTable
-        The features of all nodes, as the model reads them.
+        The input features of all nodes.
     classes_, split_, calibration_
         See `NodeClassifier`.
 
@@ -194,16 +194,16 @@ class GPatcherClassifier(NodeClassifier):
         ----------
         graph : Graph
         split : Split or int, optional
-            A split, or the number of one of the graph's; by default its first, else a stratified one (60 % train, 20 %
-            validation, 20 % test of the labelled nodes).
+            A split, or the number of one of the graph's splits. By default the graph's first split; if there is none,
+            the labelled nodes are split at random, stratified (60 % train, 20 % validation, 20 % test).
         patch_table : PatchTable, str or Path, optional
-            A patch table of this graph, or its folder; the edges are not read then.
+            A patch table of this graph, or its folder; the edges are then not read.
         prepared : tuple of Prepared, optional
-            What `prepare` returned for this graph, to save making it again.
+            The result of `prepare` for this graph, to avoid computing it again.
         progress : callable, optional
-            Called after each epoch with its number and its figures.
+            Called after each epoch with its number and its metrics.
         checkpoint : Path, optional
-            File for the state of training; where it exists, training continues from it.
+            File for the state of training; if it exists, training continues from it.
         engine : RayEngine, optional
             A cluster to train on; needs ``patch_table``, and a ``checkpoint`` on a file system that all machines share.
         workers : int, optional
@@ -231,7 +231,7 @@ class GPatcherClassifier(NodeClassifier):
         return self
 
     def fixed(self, stopped: float) -> Self:
-        """Return an unfitted copy that trains for so many epochs, without validation."""
+        """Return an unfitted copy that trains for ``stopped`` epochs, without validation."""
         train = replace(self.train, monitor="last", epochs=max(1, round(stopped)))
         return type(self)(**{**self.get_params(deep=False), "train": train})
 
@@ -287,15 +287,15 @@ class GPatcherClassifier(NodeClassifier):
         *,
         progress: ExtractionProgress | None = None,
     ) -> tuple[Prepared, ...]:
-        """Make what does not depend on a split, for each choice of extractors that is to be trained.
+        """Compute features and patches, which do not depend on a split, for each choice of extractors to train.
 
         Parameters
         ----------
         graph : Graph
         patch_table : PatchTable, str or Path, optional
-            A patch table of the graph, or its folder, to be read instead of making patches.
+            A patch table of the graph, or its folder, to read instead of computing patches.
         progress : callable, optional
-            Called with steps done and steps in all, where no eigenvectors are needed.
+            Called with the steps done and the total, if no eigenvectors are needed.
         """
         extractors = as_extractors(self.patches)
         if patch_table is not None:
@@ -322,10 +322,10 @@ class GPatcherClassifier(NodeClassifier):
         Parameters
         ----------
         graph : Graph or UnseenNodes, optional
-            The graph of training, needed once for a loaded model; or unseen nodes, for which the answer is that of the
-            extended graph with the same weights. With `PPR`, and with `PolynomialFilter` without eigenvectors, walks
-            start at the unseen nodes alone, so the cost does not depend on the size of the graph; other extractors need
-            the eigenvectors of the extended graph.
+            The training graph, needed once for a loaded model; or unseen nodes, for which the result is that of the
+            same weights on the extended graph. With `PPR`, and with `PolynomialFilter` without eigenvectors, only walks
+            from the unseen nodes are needed, so the cost does not depend on the size of the graph. `Hop` builds the
+            extended graph; other extractors compute its eigenvectors.
         nodes : int or bool array, optional
             Nodes of the graph as ids or as a mask; all by default.
 
@@ -350,7 +350,7 @@ class GPatcherClassifier(NodeClassifier):
         columns: bool = False,
         pairs: IntArray | None = None,
     ) -> list[Explanation]:
-        """Explain several nodes, which share most of the work; see `NodeClassifier.explain_nodes`."""
+        """Explain several nodes; see `NodeClassifier.explain_nodes`."""
         check_is_fitted(self)
         graph = self._attach(graph)
         names = [str(c) for c in self.classes_]
@@ -408,7 +408,7 @@ class GPatcherClassifier(NodeClassifier):
         return iter(state.items())
 
     def _existing_table(self) -> Path | None:
-        """Return the folder of the patch table that the model was trained with; an error where it does not exist."""
+        """Return the folder of the patch table that the model was trained with; an error if it does not exist."""
         table: Path | None = getattr(self, "_table", None)
         if table is not None and not table.is_dir():
             [extractor] = self.extractors_
@@ -423,27 +423,27 @@ class GPatcherClassifier(NodeClassifier):
 
     @property
     def patches_(self) -> Patches:
-        """The patches of all nodes, of the first source."""
+        """The patches of all nodes, from the first source."""
         check_is_fitted(self)
         self._attach(None)
         return self.model_.sources[0].patches()
 
     @property
     def features_(self) -> FeatureTable:
-        """The table of features that the model reads."""
+        """The table of input features."""
         check_is_fitted(self)
         self._attach(None)
         return self._prepared.x
 
     def filter_response(self, points: int = 201, source: int = 0) -> FilterResponse:
-        """Return the response of a filter over [-1, 1], learned and before training.
+        """Return the response of a filter over [-1, 1], before and after training.
 
         Parameters
         ----------
         points : int
             Number of values of λ.
         source : int
-            Which patch source.
+            Index of the patch source.
         """
         check_is_fitted(self)
         self._attach(None)
@@ -458,7 +458,7 @@ class GPatcherClassifier(NodeClassifier):
     # ---- persistence
 
     def to_saved(self, source: dict[str, Any] | None = None) -> SavedModel:
-        """Return the fitted model as it is on disk."""
+        """Return the fitted model as it is saved on disk."""
         check_is_fitted(self)
         self._attach(None)
         return SavedModel(
@@ -492,7 +492,7 @@ class GPatcherClassifier(NodeClassifier):
     def load(cls, folder: str | Path, graph: Graph | None = None, patch_table: str | Path | None = None) -> Self:
         """Read a saved model; pass the graph it was trained on here or to `predict`.
 
-        ``patch_table`` is the folder of its patch table, where that has moved.
+        ``patch_table`` is the folder of its patch table, if that has moved.
         """
         model = super().load(folder)
         if patch_table is not None:
@@ -506,7 +506,7 @@ class GPatcherClassifier(NodeClassifier):
 
 
 def _load_unseen(module: nn.Module, state: dict[str, Tensor]) -> None:
-    """Load all but the selection of members, which is made for the unseen nodes."""
+    """Load all weights but the selected members, which are selected again for the unseen nodes."""
     kept = {name: value for name, value in state.items() if name.rpartition(".")[2] != "members"}
     if kept:
         _load_weights(module, kept, strict=False)

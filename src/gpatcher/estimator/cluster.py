@@ -35,9 +35,9 @@ def train_on_cluster(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> float:
-    """Train in several processes and return the largest resident memory of one, in MB.
+    """Train in several processes and return the peak resident memory of a process, in MB.
 
-    The finished checkpoint is all else that comes back.
+    The trained weights are in the finished checkpoint.
     """
     table = prepared.table
     if table is None or checkpoint is None:
@@ -77,7 +77,7 @@ def train_on_cluster(
 def train_worker(
     job: dict[str, Any], x: FeatureTable, y: IntArray, parts: tuple[IntArray, ...], send: Callable[[Any], None]
 ) -> None:
-    """Train as one process of a group; the first sends the figures of each epoch and writes the checkpoint."""
+    """Train as one process of a group; the first sends the metrics of each epoch and writes the checkpoint."""
     checkpoint: Path = job["checkpoint"]
     if not checkpoint.parent.is_dir():
         raise InputError(

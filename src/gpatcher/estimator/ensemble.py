@@ -1,4 +1,4 @@
-"""AutoClassifier: the members of a portfolio, trained side by side and combined by their validation loss."""
+"""AutoClassifier: an ensemble of the configurations of a portfolio, weighted by validation loss."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _FIGURES = ("weight", "temperature", "loss", "accuracy", "seconds", "stopped")
 
 @dataclass(frozen=True)
 class Quality:
-    """How much is trained: members of the portfolio, and folds where there are few validation nodes."""
+    """How much is trained: the number of members, and of folds where there are few validation nodes."""
 
     members: int
     folds: int
@@ -57,24 +57,24 @@ QUALITIES = {"quick": Quality(1, 1), "good": Quality(10, 3), "best": Quality(16,
 
 
 class AutoClassifier(NodeClassifier):
-    """A classifier for a graph of any kind, without settings: the portfolio, combined by greedy selection.
+    """A classifier without settings, for any graph: an ensemble of the portfolio, combined by greedy selection.
 
-    Each member is trained on the split, or on folds of its training and validation nodes where these are few. The
-    members are averaged with weights that minimise the log loss of the nodes held out; a member that adds nothing has
-    the weight 0. Where the split is not given from outside, the chosen members are then trained on every label: nodes
-    without a label, and unseen nodes, are predicted by these, labelled ones by models that never saw test labels.
+    Each member is trained on the split, or by cross-validation over its training and validation nodes if these are few.
+    The logits are averaged with weights that minimise the log loss of the held-out nodes; a member that adds nothing
+    has weight 0. Unless a split is given, the chosen members are then retrained on all labels. The retrained models
+    predict unlabelled and unseen nodes; labelled nodes are predicted by models that have not seen test labels.
 
     Parameters
     ----------
     quality : {"quick", "good", "best"}
         How much is trained: the first configuration, the first ten, or sixteen with cross-validation.
     budget : float, optional
-        Seconds for training; members that do not fit are skipped, see ``skipped_``.
+        Seconds for training; members for which no time is left are skipped, see ``skipped_``.
     portfolio : sequence of Candidate, optional
         Configurations in the order of training; by default those of the package.
     jobs : int or None
-        Members trained at the same time, each in a process of its own, so that a script needs the usual guard
-        ``if __name__ == "__main__"``; None for one per core, or one for small and for very large graphs.
+        Members trained at the same time, each in its own process, so that a script needs the guard
+        ``if __name__ == "__main__"``; None for one per core, or for one job on small and on very large graphs.
     memory, device, seed
         See `GPatcherClassifier`.
 
@@ -83,9 +83,9 @@ class AutoClassifier(NodeClassifier):
     members_ : list of Member
         All trained members.
     skipped_ : dict
-        Why a member of the portfolio was not trained.
+        Name of each configuration that was not trained, and the reason.
     held_out_ : tuple of array
-        The nodes that members were chosen by, and their logits by models that did not train on them.
+        The held-out nodes by which members were weighted, and their logits from models that were not trained on them.
     classes_, split_, calibration_
         See `NodeClassifier`.
 
@@ -139,15 +139,15 @@ class AutoClassifier(NodeClassifier):
         split : Split or int, optional
             See `NodeClassifier.fit`.
         refit : bool, optional
-            Whether the chosen members are trained again on every label; by default where no split is given.
+            Whether to retrain the chosen members on all labels; by default if no split is given.
         cross_validate : bool, optional
-            Whether folds may take the place of the split's training and validation nodes; by default as ``refit``.
+            Whether cross-validation may replace the split's training and validation nodes; by default as ``refit``.
         folder : Path, optional
-            Keeps finished members, so that an interrupted fit with the same arguments continues.
+            Folder for finished members, so that an interrupted fit with the same arguments can continue.
         progress : callable, optional
             Called when a member is done.
         engine : Engine, optional
-            Where members are trained, such as a `RayEngine`; by default processes of this machine.
+            Where to train members, such as a `RayEngine`; by default in processes of this machine.
         """
         if self.quality not in QUALITIES:
             raise InputError(f"quality must be one of {', '.join(QUALITIES)}, got {self.quality!r}")
@@ -168,7 +168,7 @@ class AutoClassifier(NodeClassifier):
         engine = engine or ProcessEngine(min(jobs, len(chosen)))
         parameters = {"memory": self.memory, "device": self.device, "seed": self.seed}
         trainer = Trainer(graph, parameters, engine, self.budget, self.skipped_, folder, progress)
-        share = 0.6 if refit else 1.0  # of the budget, the rest is for training on every label
+        share = 0.6 if refit else 1.0  # of the budget; the rest is for training on all labels
         self.members_ = trainer.run(chosen, folds, share)
         held = np.concatenate([fold.val for fold in folds])
         y = graph.labels()[held]
@@ -182,14 +182,14 @@ class AutoClassifier(NodeClassifier):
         return self
 
     def _combine(self, y: IntArray) -> FloatArray:
-        """Calibrate on the nodes held out, and return their logits."""
+        """Calibrate on the held-out nodes, and return their logits."""
         logits = np.asarray(sum(m.weight / m.temperature * m.held_out for m in self.used))
         self.calibration_ = calibrate(logits, y, self.seed)
         self._accuracy = float((logits.argmax(1) == y).mean())
         return logits
 
     def _applicable(self, graph: Graph, count: int) -> tuple[list[Candidate], dict[str, str]]:
-        """Return the first ``count`` candidates that this graph admits, and why others before them were left out."""
+        """Return the first ``count`` candidates that apply to this graph, and why others before them were skipped."""
         chosen: list[Candidate] = []
         skipped: dict[str, str] = {}
         for candidate in self.portfolio or shipped_portfolio():
@@ -205,7 +205,7 @@ class AutoClassifier(NodeClassifier):
         return chosen, skipped
 
     def _weigh(self, y: IntArray) -> None:
-        """Set temperature, loss and weight of each member from the nodes held out."""
+        """Set temperature, loss and weight of each member from the held-out nodes."""
         temperatures = [fit_temperature(member.held_out, y) for member in self.members_]
         logits = [member.held_out / t for member, t in zip(self.members_, temperatures, strict=True)]
         weights = ensemble_weights(logits, y, self.seed)
@@ -222,11 +222,11 @@ class AutoClassifier(NodeClassifier):
 
     @property
     def used(self) -> list[Member]:
-        """The members with a weight, largest first."""
+        """The members with nonzero weight, largest first."""
         return sorted((m for m in self.members_ if m.weight > 0), key=lambda m: -m.weight)
 
     def keep_best(self) -> Self:
-        """Keep the member with the largest weight alone, for cheap prediction."""
+        """Keep only the member with the largest weight, for cheap prediction."""
         check_is_fitted(self)
         best = self.used[0].candidate.name
         self.members_ = [replace(m, weight=float(m.candidate.name == best)) for m in self.members_]
@@ -235,7 +235,7 @@ class AutoClassifier(NodeClassifier):
         return self
 
     def validation_accuracy(self, graph: Graph | None = None) -> float:
-        """Return the accuracy on the nodes held out, by models that were not trained on them."""
+        """Return the accuracy on the held-out nodes, from models that were not trained on them."""
         check_is_fitted(self)
         return self._accuracy
 
@@ -251,7 +251,7 @@ class AutoClassifier(NodeClassifier):
         graph = self._attach(graph)
         ids = np.arange(graph.n) if nodes is None else as_node_index(nodes, graph.n)
         out = np.zeros((len(ids), len(self.classes_)), np.float32)
-        # a label of the split was seen by the final models, so its node is predicted by the others
+        # the final models have seen the labels of the split, so these nodes are predicted by the others
         seen = self._seen(ids)
         for final in (False, True):
             part = ids[seen != final]
@@ -260,7 +260,7 @@ class AutoClassifier(NodeClassifier):
         return out
 
     def member_logits(self, member: Member, nodes: Any = None) -> FloatArray:
-        """Return the logits of one member alone, by the models that were trained on the split."""
+        """Return the logits of one member, from the models that were trained on the split."""
         models = self._fitted(member, final=False)
         return np.asarray(sum(model.decision_function(self._graph, nodes) for model in models) / len(models))
 
@@ -273,7 +273,7 @@ class AutoClassifier(NodeClassifier):
         return np.asarray(total)
 
     def _fitted(self, member: Member, final: bool) -> list[NodeClassifier]:
-        """Return the classifiers of a member, made once."""
+        """Return the classifiers of a member, restored once."""
         saved = (member.final,) if final and member.final is not None else member.models
         fitted = []
         for number, one in enumerate(saved):
@@ -327,7 +327,7 @@ class AutoClassifier(NodeClassifier):
     # ---- persistence
 
     def to_saved(self, source: dict[str, Any] | None = None) -> SavedModel:
-        """Return the ensemble without its members as it is on disk."""
+        """Return the ensemble, without its members, as it is saved on disk."""
         check_is_fitted(self)
         names = ("quality", "budget", "memory", "device", "seed")
         return SavedModel(
@@ -347,7 +347,7 @@ class AutoClassifier(NodeClassifier):
         )
 
     def save(self, folder: str | Path, source: dict[str, Any] | None = None) -> Path:
-        """Write the ensemble into a folder, its members with a weight into ``members`` there."""
+        """Write the ensemble into a folder, and its members with nonzero weight into the subfolder ``members``."""
         folder = Path(folder)
         saved = self.to_saved(source)
         remove_folder(folder / _MEMBERS)
@@ -396,7 +396,7 @@ def _ask(model: NodeClassifier, graph: Graph | UnseenNodes, nodes: IntArray | No
 def load_model(folder: str | Path, graph: Graph | None = None, patch_table: str | Path | None = None) -> NodeClassifier:
     """Read a saved model of any kind; pass the graph it was trained on here or to `predict`.
 
-    ``patch_table`` is the folder of its patch table, where that has moved.
+    ``patch_table`` is the folder of its patch table, if that has moved.
     """
     kinds = {**KINDS, AutoClassifier.kind: AutoClassifier}
     kind = read_model_manifest(Path(folder)).kind

@@ -1,4 +1,4 @@
-"""The folder of a run, as far as it is read without torch: what model it holds, and the graph of its tables."""
+"""The parts of a run folder that are read without torch: the model's manifest and the graph of its tables."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_model_manifest(folder: Path) -> ModelManifest:
 
 
 def open_tables(folder: Path) -> tuple[Graph, TableEncoder | None] | None:
-    """Return the graph and the encoder that `keep_tables` wrote, None where there is no graph."""
+    """Return the graph and the encoder that `keep_tables` wrote, None if there is no graph."""
     if not (folder / GRAPH).is_dir():
         return None
     encoder = TableEncoder.load(folder / ENCODER) if (folder / ENCODER).is_file() else None
@@ -55,11 +55,11 @@ def load_run_graph(folder: Path, root: Path | None = None) -> tuple[Graph, dict[
     source = read_model_manifest(folder).source
     if not source:
         raise InputError(f"{folder} does not say which graph it belongs to; use it from Python with the graph")
-    # a graph from tables is kept with the model: the tables may not exist any more
+    # a graph from tables is saved with the model: the tables may no longer exist
     kept = open_tables(folder)
     if kept is not None:
         return kept[0], source
     if source.get("name") is not None:
         return load_graph(str(source["name"]), root), source
-    options = {name: value for name, value in source.items() if name != "label_type"}  # a fact, no option
+    options = {name: value for name, value in source.items() if name != "label_type"}  # not an option
     return load_tables(**options).graph, source

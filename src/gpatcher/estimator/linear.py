@@ -21,14 +21,14 @@ from gpatcher.training.metrics import log_loss
 
 @dataclass(frozen=True)
 class LinearConfig:
-    """Multinomial logistic regression, which also reads the own columns as they are.
+    """Multinomial logistic regression, which also reads the node's own features unreduced.
 
     Parameters
     ----------
     components : int
-        Own columns beyond this number are averaged over patches as so many singular vectors.
+        If there are more features, their projections on this many singular vectors are averaged over patches.
     strengths : tuple of float
-        Inverse strengths of the L2 penalty; the one with the smallest validation loss is kept.
+        Inverse strengths C of the L2 penalty to try; the one with the smallest validation loss is kept.
     """
 
     components: int = 128
@@ -39,7 +39,7 @@ class LinearConfig:
 
 
 class LinearClassifier(AggregateClassifier):
-    """Logistic regression on own columns and patch aggregates.
+    """Logistic regression on the node's own features and patch aggregates.
 
     Examples
     --------
@@ -63,7 +63,7 @@ class LinearClassifier(AggregateClassifier):
         mean = np.asarray(rows.mean(axis=0)).ravel()
         squares = np.asarray(rows.multiply(rows).mean(axis=0)).ravel()
         scale = np.divide(1.0, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 1e-12)
-        # rare columns, such as adjacency rows, are not blown up
+        # sparse columns, such as those of adjacency rows, are not scaled up
         scale = np.minimum(scale, 1.0)
         smallest = np.inf
         for strength in self._config().strengths:
@@ -95,7 +95,7 @@ class LinearClassifier(AggregateClassifier):
         return own
 
     def fixed(self, stopped: float) -> Self:
-        """Return an unfitted copy with this strength alone."""
+        """Return an unfitted copy with only this strength."""
         model = replace(self._config(), strengths=(stopped,))
         return type(self)(**{**self.get_params(deep=False), "model": model})
 

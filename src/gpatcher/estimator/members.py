@@ -1,4 +1,4 @@
-"""Members of an ensemble: candidates of the portfolio, trained side by side and kept on disk."""
+"""Members of an ensemble: candidates of the portfolio, trained in parallel and saved on disk."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from gpatcher.model.inputs import is_large_map
 from gpatcher.scale.executors import Engine
 from gpatcher.spectral.spectrum import is_affordable
 
-Progress = Callable[[str, int, int], None]  # what is done, members done, members in all
-_ENOUGH = 200  # validation nodes from which one split is enough to choose by
-_LARGE = 200_000  # nodes of a graph that is not sent to other processes
+Progress = Callable[[str, int, int], None]  # called with a name, members done and members in total
+_ENOUGH = 200  # validation nodes from which a single split is used instead of folds
+_LARGE = 200_000  # nodes from which a graph is not sent to other processes
 _SMALL = 10_000  # nodes and stored edges up to which starting processes costs more than it saves
-_SPECTRAL = 4000  # nodes up to which eigenvectors are worth their time in a portfolio
+_SPECTRAL = 4000  # nodes up to which candidates with eigenvectors are trained
 _MEMBER, _HELD_OUT = "member.json", "held_out.safetensors"
 _FORMAT, _VERSION = "gpatcher-member", 1
 
@@ -52,18 +52,18 @@ class Member:
 
     candidate: Candidate
     models: tuple[SavedModel, ...]  # one per fold
-    held_out: FloatArray  # logits of the nodes that each fold holds out, in the order of the nodes
-    stopped: float  # what validation chose, mean over the folds
+    held_out: FloatArray  # logits of the held-out nodes of all folds, in node order
+    stopped: float  # chosen on validation, mean over the folds
     seconds: float
     temperature: float = 1.0
-    loss: float = np.nan  # on the nodes held out, at this temperature
+    loss: float = np.nan  # on the held-out nodes, at this temperature
     accuracy: float = np.nan  # on these nodes
     weight: float = 0.0
-    final: SavedModel | None = None  # trained on every label
+    final: SavedModel | None = None  # trained on all labels
 
 
 def describe_member(member: Member) -> dict[str, Any]:
-    """Return the figures of a member, for JSON."""
+    """Return the metrics of a member, for JSON."""
     return {
         **asdict(member.candidate),
         "weight": member.weight,
@@ -78,7 +78,7 @@ def describe_member(member: Member) -> dict[str, Any]:
 
 
 def choose_jobs(graph: Graph, jobs: int | None, device: str = "cpu") -> int:
-    """Return how many models of this graph are trained at the same time: as given, else one per core.
+    """Return how many models are trained at the same time on this graph: as given, else one per core.
 
     One for small graphs, where starting processes costs more than it saves, and for large ones, which would be sent to
     each process.
@@ -95,7 +95,7 @@ def choose_jobs(graph: Graph, jobs: int | None, device: str = "cpu") -> int:
 
 
 def make_folds(graph: Graph, split: Split, count: int, seed: int) -> list[Split] | None:
-    """Return splits whose validation parts are the nodes held out: one, or folds where these would be few."""
+    """Return splits whose validation parts are the held-out nodes: one split, or folds if these would be few."""
     val = labelled(graph, split.val)
     if count < 2 or val.size >= _ENOUGH:
         return [Split(split.train, val, np.empty(0, np.int64))] if val.size else None
@@ -109,7 +109,7 @@ def make_folds(graph: Graph, split: Split, count: int, seed: int) -> list[Split]
 
 
 def why_inapplicable(candidate: Candidate, graph: Graph, memory: int | None) -> str | None:
-    """Return why a candidate is not trained on this graph, None where it is."""
+    """Return why a candidate is not trained on this graph, or None if it is."""
     classifier: Any = candidate.make()
     extractors = as_extractors(classifier.patches)
     affordable = graph.n <= _SPECTRAL and is_affordable(graph.n, memory)
@@ -127,7 +127,7 @@ class _Task:
     candidate: Candidate
     folds: tuple[Split, ...]
     parameters: dict[str, Any]
-    stopped: float | None  # where validation stopped it; None to find out
+    stopped: float | None  # fixed iterations or penalty; None to choose by validation
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,13 +160,13 @@ def _train(task: _Task, graph: Graph) -> _Trained:
 
 @dataclass(frozen=True, eq=False)
 class Trainer:
-    """Trains members within the budget, and keeps finished ones in a folder."""
+    """Trains members within the budget, and saves finished ones in a folder."""
 
     graph: Graph
     parameters: dict[str, Any]  # of every classifier
     engine: Engine
     budget: float | None  # seconds
-    skipped: dict[str, str]  # why something was not trained; added to
+    skipped: dict[str, str]  # why a member was not trained; extended in place
     folder: Path | None
     progress: Progress | None
     started: float = field(default_factory=time.perf_counter)
@@ -196,7 +196,7 @@ class Trainer:
         return [done[candidate.name] for candidate in candidates if candidate.name in done]
 
     def refit(self, members: list[Member], split: Split) -> list[Member]:
-        """Return the members, those with a weight trained on every label too."""
+        """Return the members; those with nonzero weight are also trained on all labels."""
         result = {member.candidate.name: member for member in members}
         used = [member for member in members if member.weight > 0]
         spent = max(member.seconds / len(member.models) for member in used)
@@ -264,12 +264,12 @@ class _Manifest:
 
 
 def slug(name: str) -> str:
-    """Return a name as it is in paths."""
+    """Return a name in the form used in paths."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def write_member(member: Member, folder: Path, identity: str) -> None:
-    """Write a member whole or not at all; ``identity`` says what it was trained on."""
+    """Write a member atomically; ``identity`` says what it was trained on."""
     remove_folder(folder)
     with new_folder(folder) as draft:
         for number, saved in enumerate(member.models):
@@ -293,7 +293,7 @@ def write_member(member: Member, folder: Path, identity: str) -> None:
 
 
 def read_member(candidate: Candidate, folder: Path, identity: str) -> Member | None:
-    """Read a member, None where it is missing or was trained with another configuration or on something else."""
+    """Read a member; None if it is missing or was trained with another configuration or on other data."""
     if not (folder / _MEMBER).is_file():
         return None
     content: _Manifest = read_manifest(folder / _MEMBER, _FORMAT, _VERSION, "member of an ensemble", _Manifest)

@@ -1,4 +1,4 @@
-"""Memory: the peak of this process, what a run holds, and the batch size that fits."""
+"""Memory: the peak of this process, the bytes that a run holds, and the batch size that fits."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gpatcher.model.gpatcher import GPatcher
 
 DEFAULT_BATCH = 4096  # nodes per step from a patch table, and per step of prediction
 _SMALLEST_BATCH = 32
-_PROGRAM = 700 << 20  # bytes of the interpreter with all that is imported
+_PROGRAM = 700 << 20  # bytes of the interpreter with all imports
 
 
 def reset_peak() -> None:
-    """Start the peak of the resident memory again, where the system can do it (Linux)."""
+    """Reset the peak resident memory, if the system supports it (Linux)."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
@@ -27,7 +27,7 @@ def peak_rss_mb() -> float:
     """Return the largest resident memory of this process so far, in MB."""
     status = Path("/proc/self/status")
     if status.is_file():
-        # not getrusage's, which a process inherits from the one that started it
+        # not getrusage: a process inherits its peak from the parent
         peak = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
         return round(int(peak.split()[1]) / 1024, 1)
     import psutil
@@ -42,7 +42,7 @@ def peak_rss_mb() -> float:
 
 
 def held_bytes(prepared: Prepared) -> int:
-    """Return the bytes that a run holds beside its batches: the program, arrays in memory, labels and their copies."""
+    """Return the bytes that a run holds besides its batches: the program, arrays in memory, labels and their copies."""
     graph = prepared.graph
     arrays = (graph.indptr, graph.indices, graph.weights, graph.y, graph.node_ids)
     held = sum(array.nbytes for array in arrays if array is not None and not isinstance(array, np.memmap))
@@ -51,10 +51,10 @@ def held_bytes(prepared: Prepared) -> int:
 
 
 def choose_batch_size(model: GPatcher, prepared: Prepared, memory: int | None) -> int | None:
-    """Return the nodes per step where none are given: what the memory in bytes allows, None for all at once.
+    """Return the default number of nodes per step: as many as fit into ``memory`` bytes, None for all at once.
 
-    It bounds batches only where patches are fixed and there is one round: a learned filter holds the products of all
-    pairs in any case, and several rounds run over all nodes at every step.
+    Memory limits batches only with fixed patches and a single round: a learned filter holds the products of all pairs
+    anyway, and several rounds run over all nodes in every step.
     """
     if not model.reads_ahead or model.config.rounds > 1:
         return None

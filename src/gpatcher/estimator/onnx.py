@@ -21,13 +21,13 @@ from gpatcher.io import write_bytes
 from gpatcher.model.gpatcher import GPatcher, split_views
 from gpatcher.patches.extract import extractor_parameters
 
-TOLERANCE = 1e-4  # largest difference of an output that passes
-_CHECKED = 64  # nodes that the check runs on, fewer where the features are wide
+TOLERANCE = 1e-4  # largest difference of an output that is accepted
+_CHECKED = 64  # nodes that the check runs on, fewer if there are many features
 _ELEMENTS = 1 << 24
 
 
 class ServedPatches(nn.Module):
-    """A trained model of one round as a function of the members of patches alone."""
+    """A trained model of one round as a function of the members of patches."""
 
     def __init__(self, model: GPatcher, temperature: float) -> None:
         super().__init__()
@@ -63,20 +63,20 @@ class ServedGraph(ServedPatches):
 def export_onnx(classifier: GPatcherClassifier, path: str | Path) -> float:
     """Write the trained encoder, mixer and classifier as ONNX; return the largest difference of an output.
 
-    With one round the file takes the patches of any number of nodes: ``x`` (b, p, d), the members' features as
-    `node_features` makes them, ``score`` (b, p) and ``mask`` (b, p), 1 where a position has a member. With several
-    rounds it takes a whole graph: ``x`` (n, d), ``index`` (n, p), ``score`` and ``mask`` (n, p). Where the model reads
-    labels, ``labels`` follows, one-hot and 0 where unknown: (b, p, C) or (n, C). It gives ``logits`` and calibrated
-    ``probability``, (b, C) or (n, C). Patches are made outside, by `extract_patches` or from a patch table; those of
-    several sources lie side by side. The metadata hold the classes and how features and patches are made. Before it is
-    written the model is run with onnxruntime; a difference above 1e-4 is an error.
+    With one round the model takes the patches of any number of nodes: ``x`` (b, p, d), the members' features as made by
+    `node_features`, ``score`` (b, p) and ``mask`` (b, p), 1 where a position has a member. With several rounds it takes
+    a whole graph: ``x`` (n, d), ``index`` (n, p), ``score`` and ``mask`` (n, p). If the model reads labels, ``labels``
+    follows, one-hot and 0 where unknown: (b, p, C) or (n, C). The outputs are ``logits`` and calibrated
+    ``probability``, (b, C) or (n, C). Patches must be extracted beforehand, by `extract_patches` or into a patch table;
+    those of several sources are concatenated. The metadata contain the classes and how features and patches are made.
+    Before the file is written, the model is run with onnxruntime; a difference above 1e-4 is an error.
 
     Parameters
     ----------
     classifier : GPatcherClassifier
-        Fitted, with its graph.
+        A fitted classifier, with its graph.
     path : str or Path
-        The file.
+        The file to write.
     """
     try:
         import onnx
@@ -112,7 +112,7 @@ def export_onnx(classifier: GPatcherClassifier, path: str | Path) -> float:
     onnx.helper.set_model_props(model, {f"gpatcher.{name}": json.dumps(value) for name, value in about.items()})
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     largest = 0.0
-    for count in (len(inputs["x"]), 1):  # another number of nodes than the export saw, too
+    for count in (len(inputs["x"]), 1):  # also a number of nodes that the export did not see
         part = {name: value[:count] for name, value in inputs.items()}
         if "index" in part:
             part["index"] = part["index"].clamp_max(count - 1)
@@ -133,7 +133,7 @@ def _served(classifier: GPatcherClassifier) -> ServedPatches:
 
 
 def serving_inputs(classifier: GPatcherClassifier, nodes: Any) -> dict[str, Tensor]:
-    """Return the arguments of the exported model for these nodes; for several rounds, members among these alone."""
+    """Return the inputs of the exported model for these nodes; with several rounds, only members among these."""
     x, model = classifier.features_, classifier.model_
     with torch.no_grad():
         ids = torch.as_tensor(np.array(nodes))
@@ -163,7 +163,7 @@ def _examples(classifier: GPatcherClassifier) -> dict[str, Tensor]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the exporter's own progress messages."""
+    """Silence the progress messages of the exporter."""
     levels = {
         logging.getLogger(name): logging.getLogger(name).level for name in ("torch.onnx", "onnxscript", "onnx_ir")
     }

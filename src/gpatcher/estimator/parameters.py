@@ -1,4 +1,4 @@
-"""Nested parameters: those of the parts of an estimator by scikit-learn's names, such as ``train__lr``."""
+"""Nested parameters with scikit-learn's names, such as ``train__lr``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from gpatcher.errors import InputError
 
 
 class NestedParameters(BaseEstimator):  # type: ignore[misc]
-    """An estimator whose parts are frozen dataclasses."""
+    """An estimator whose parameters may be frozen dataclasses."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters; with ``deep`` also those of the parts, such as ``train__lr``."""
+        """Return the parameters; with ``deep`` also those of nested configurations, such as ``train__lr``."""
         parameters: dict[str, Any] = super().get_params(deep=False)
         if deep:
             for part, value in list(parameters.items()):
@@ -23,7 +23,7 @@ class NestedParameters(BaseEstimator):  # type: ignore[misc]
         return parameters
 
     def set_params(self, **parameters: Any) -> Self:
-        """Set parameters, those of the parts as in ``train__lr``; where one is wrong, none is set."""
+        """Set parameters, nested ones as in ``train__lr``; if one is invalid, none is set."""
         own = super().get_params(deep=False)
         changed = {name: value for name, value in parameters.items() if "__" not in name}
         nested: dict[str, dict[str, Any]] = {}

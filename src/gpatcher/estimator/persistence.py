@@ -25,11 +25,11 @@ _PARTS = ("train", "val", "test")
 
 @dataclass(frozen=True, eq=False)
 class SavedModel:
-    """A fitted model as it is on disk."""
+    """A fitted model as it is saved on disk."""
 
-    kind: str  # of classifier, see `gpatcher.estimator.load`
+    kind: str  # of classifier, see `gpatcher.estimator.ensemble.load_model`
     parameters: dict[str, Any]  # of the classifier
-    details: dict[str, Any]  # what fitting gave beside the weights
+    details: dict[str, Any]  # results of fitting besides the weights
     classes: list[str]
     fingerprint: str  # of the graph
     split: Split
@@ -38,7 +38,7 @@ class SavedModel:
     source: dict[str, Any] | None = None  # where the graph came from, for the command line
 
     def write(self, folder: Path) -> None:
-        """Write both files, each whole or not at all."""
+        """Write both files, each atomically."""
         make_folder(folder)
         tensors = {name: value.contiguous().clone() for name, value in self.state.items()}
         tensors |= {f"split.{part}": torch.as_tensor(getattr(self.split, part).copy()) for part in _PARTS}

@@ -1,6 +1,6 @@
-"""The portfolio: configurations that together do well on graphs of many kinds, in order of expected gain.
+"""The portfolio: configurations that together do well on many kinds of graphs, in order of expected gain.
 
-``portfolio.json`` is made by ``tools/portfolio.py`` from logged runs; no name of a data set is in it.
+``portfolio.json`` is made by ``tools/portfolio.py`` from logged runs; it contains no data set names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpatcher.estimator.linear import LinearClassifier
 from gpatcher.estimator.trees import TreesClassifier
 from gpatcher.graph.graph import Graph
 
-_STRUCTURE = ("degree", "clustering")  # columns that unseen nodes have as well
+_STRUCTURE = ("degree", "clustering")  # features that are also defined for unseen nodes
 KINDS: dict[str, Any] = {c.kind: c for c in (GPatcherClassifier, TreesClassifier, LinearClassifier)}
 
 
@@ -31,7 +31,7 @@ class Candidate:
     kind : {"patches", "trees", "linear"}
         The classifier.
     settings : dict
-        Its settings; what they do not give has its default.
+        Its settings; missing ones have their defaults.
     """
 
     name: str
@@ -41,8 +41,8 @@ class Candidate:
     def adapted(self, graph: Graph) -> Candidate:
         """Return the configuration for this graph.
 
-        Where it is undirected, sources that differ in direction alone are one. Where it has no features, columns made
-        of its edges take their place.
+        If it is undirected, sources that differ only in direction are merged. If it has no features, structural
+        features are used instead.
         """
         settings = dict(self.settings)
         sources, features = settings.get("patches"), settings.get("features", {})

@@ -1,4 +1,4 @@
-"""What is made once per graph and shared by all runs on it: features, and patches or products of pairs."""
+"""Computed once per graph and shared by all runs on it: features, and patches or products of pairs."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from gpatcher.patches.base import Extractor, PatchSource, Progress
 from gpatcher.patches.extract import make_extractor
 from gpatcher.patches.store import PatchTable
 
-Patching = Extractor | str | Sequence[Extractor | str]  # what a classifier may be given
+Patching = Extractor | str | Sequence[Extractor | str]  # accepted as ``patches`` by classifiers
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A graph made ready for training."""
+    """A graph prepared for training."""
 
     graph: Graph
     extractors: tuple[Extractor, ...]  # one per patch source
     features: FeatureConfig
     x: FeatureTable
     data: tuple[Any, ...]  # what each extractor prepared
-    seconds: float  # that the extractors took
+    seconds: float  # taken by the extractors
 
     @property
     def from_disk(self) -> bool:
@@ -48,7 +48,7 @@ class Prepared:
         return next((data.folder for data in self.data if isinstance(data, PatchTable)), None)
 
     def fits(self, graph: Graph, extractors: tuple[Extractor, ...], features: FeatureConfig, device: str) -> bool:
-        """Return whether this is what these arguments ask for."""
+        """Return whether this was prepared with these arguments."""
         parts = ("indptr", "indices", "weights", "x")
         same = all(getattr(self.graph, part) is getattr(graph, part) for part in parts)
         wanted = (extractors, features, torch.device(device))
@@ -57,15 +57,15 @@ class Prepared:
     def build(
         self, classes: int, config: ModelConfig, train: IntArray | None = None, nodes: IntArray | None = None
     ) -> GPatcher:
-        """Return the model before training, with the labels of the training nodes where it reads them.
+        """Return the model before training, with the labels of the training nodes if it reads them.
 
-        ``nodes`` are the nodes that the rows of ``x`` stand for, by default all of the graph.
+        ``nodes`` are the nodes of the rows of ``x``, by default all nodes of the graph.
         """
         labels = self._labels(config, train, nodes)
         return GPatcher(self._sources(), self.x.shape[1], classes, config, labels).to(self.x.device)
 
     def adapt(self, model: GPatcher, train: IntArray, nodes: IntArray) -> GPatcher:
-        """Return what `build` does with the weights of a trained model, which it shares, but for those of sources."""
+        """Return a model like `build`, sharing the weights of a trained model except those of its sources."""
         labels = self._labels(model.config, train, nodes)
         sources = [source.to(self.x.device) for source in self._sources()]
         return model.with_sources(sources, None if labels is None else labels.to(self.x.device))
@@ -101,7 +101,7 @@ def as_extractors(patches: Patching) -> tuple[Extractor, ...]:
 
 
 def resolve(extractors: tuple[Extractor, ...], graph: Graph, memory: int | None) -> list[tuple[Extractor, ...]]:
-    """Return the sources to train with on this graph; several where an extractor stands for a choice."""
+    """Return the choices of extractors to train with on this graph; more than one with `AutoExtractor`."""
     options = [extractor.resolve(graph, memory) for extractor in extractors]
     if len(options) == 1:
         return [(option,) for option in options[0]]
@@ -119,9 +119,9 @@ def prepare(
     memory: int | None = None,
     progress: Progress | None = None,
 ) -> Prepared:
-    """Make what does not depend on a split, for resolved extractors, one per patch source.
+    """Compute features and patches, which do not depend on a split, for resolved extractors, one per patch source.
 
-    ``memory`` bounds the bytes of eigenvectors; ``progress`` is called where none are needed.
+    ``memory`` limits the bytes of eigenvectors; ``progress`` is called if none are needed.
     """
     x = node_features(graph, features, check_device(device))
     started = time.perf_counter()
@@ -136,7 +136,7 @@ def prepare_table(
     features: FeatureConfig,
     device: str = "cpu",
 ) -> Prepared:
-    """Read patches from a table instead of making any; it must be one of this graph, made by this extractor."""
+    """Read patches from a table instead of computing them; it must be of this graph and this extractor."""
     opened = PatchTable.open(table.folder if isinstance(table, PatchTable) else table, graph)
     if extractors != (opened.extractor,):
         raise InputError(
@@ -156,10 +156,10 @@ def prepare_unseen(
     device: str = "cpu",
     memory: int | None = None,
 ) -> tuple[Prepared, IntArray]:
-    """Make what `prepare` gives for unseen nodes, and return it with the nodes that its rows stand for.
+    """Do the same as `prepare` for unseen nodes, and return the result with the nodes of its rows.
 
-    Patches are those of the unseen nodes alone, over the nodes in them; or of the ``whole`` extended graph, which
-    several rounds need.
+    Patches are those of the unseen nodes only, restricted to the nodes in them; or those of the ``whole`` extended
+    graph, which several rounds need.
     """
     if whole:
         extended = unseen.extended()
@@ -174,7 +174,7 @@ def prepare_unseen(
 
 
 def check_device(device: str) -> torch.device:
-    """Return the device, or an error where it cannot be used."""
+    """Return the device; an error if it cannot be used."""
     try:
         checked = torch.device(device)
         torch.empty(1, device=checked).cpu()  # fails on a device without data, such as meta

@@ -1,7 +1,7 @@
 """Settings: the parts of a classifier as plain nested dictionaries, for files, records and the command line.
 
 ``{"patches": {"name": "ppr", "size": 16, ...}, "features": {...}, "model": {...}, "train": {...}}``; ``patches`` is a
-list where a model has several patch sources.
+list if the model has several patch sources.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def to_settings(patches: Patching, features: FeatureConfig, model: ModelConfig, 
 
 
 def to_parts(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of a classifier, as its keyword arguments, from settings; what is not given has its default.
+    """Return the parts of a classifier, as its keyword arguments, from settings; missing ones have their defaults.
 
     Examples
     --------

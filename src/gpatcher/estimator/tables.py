@@ -1,4 +1,4 @@
-"""TableClassifier, and what a run on tables keeps in its folder."""
+"""TableClassifier, and the files that a run on tables saves in its folder."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     id, label, source, target : str
-        Columns, as in `gpatcher.tables.options.TableOptions`.
+        Column names, as in `gpatcher.tables.options.TableOptions`.
     tables : dict, optional
-        Its other options, e.g. ``{"features": ["age"], "on_unknown_id": "drop"}``.
+        Other options of `TableOptions`, e.g. ``{"features": ["age"], "on_unknown_id": "drop"}``.
     classifier : NodeClassifier, optional
-        What is trained, such as ``GPatcherClassifier()``; by default ``AutoClassifier()``.
+        The classifier to train, such as ``GPatcherClassifier()``; by default ``AutoClassifier()``.
     seed : int
-        Of the split, where one is made.
+        Seed of the split, if none is given.
 
     Attributes
     ----------
@@ -49,9 +49,9 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ids_ : array
         Ids of the nodes, in the order of all predictions.
     encoder_ : TableEncoder or None
-        The fitted encoder, None where the tables have no features.
+        The fitted encoder, None if the tables have no features.
     tables_ : Tables
-        The graph, and what became of every row.
+        The graph, and counts of dropped and added rows.
     classifier_ : NodeClassifier
         The fitted classifier.
 
@@ -140,12 +140,12 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def node_ids(graph: Graph) -> npt.NDArray[Any]:
-    """Return the ids of the nodes as in the table, else their positions."""
+    """Return the ids of the nodes as in the table; their positions if there are none."""
     return np.arange(graph.n) if graph.node_ids is None else graph.node_ids
 
 
 def keep_tables(tables: Tables, folder: Path) -> None:
-    """Write encoder, split and graph into a run's folder, so that it predicts without the tables it came from."""
+    """Write encoder, split and graph into the folder of a run, so that it can predict without the tables."""
     folder.mkdir(parents=True, exist_ok=True)
     if tables.encoder is not None:
         tables.encoder.save(folder / ENCODER)
@@ -160,5 +160,5 @@ def keep_tables(tables: Tables, folder: Path) -> None:
         columns["part" if len(graph.splits) == 1 else f"part_{number}"] = parts
     write_table(columns, folder / _SPLIT)
     if (folder / GRAPH / "graph.json").is_file():
-        shutil.rmtree(folder / GRAPH)  # that of an earlier run
+        shutil.rmtree(folder / GRAPH)  # the graph of an earlier run
     save_graph(graph, folder / GRAPH)

@@ -1,4 +1,4 @@
-"""Boosted trees on patch aggregates: on graphs with tabular columns they are hard to beat."""
+"""Boosted trees on patch aggregates, a strong baseline on graphs with tabular features."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class TreesConfig:
     Parameters
     ----------
     components : int
-        Own columns beyond this number are replaced by as many singular vectors.
+        If there are more features, they are replaced by their projections on this many singular vectors.
     learning_rate : float
     leaves : int
-        Largest number of leaves of a tree.
+        Maximum number of leaves per tree.
     iterations : int
-        Largest number of trees per class.
+        Maximum number of boosting iterations, with one tree per class (one for two classes).
     patience : int
-        Trees without a smaller validation loss after which training stops.
+        Iterations without a smaller validation loss after which training stops.
     l2 : float
-        Regularisation of the leaves.
+        L2 regularisation of the leaf values.
     column_fraction : float
-        Columns that each split may choose from.
+        Fraction of the columns that each split may choose from.
     """
 
     components: int = 48

@@ -1,4 +1,4 @@
-"""Weights of an ensemble: greedy selection on nodes held out, repeated on bootstrap samples of them."""
+"""Weights of an ensemble: greedy selection on held-out nodes, repeated on bootstrap samples of them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from gpatcher.arrays import FloatArray, IntArray
 
 _REPEATS = 20  # bootstrap samples
 _STEPS = 15  # selections in each
-_NODES = 5000  # drawn from more nodes than these
+_NODES = 5000  # sampled if there are more
 _LEAST = 0.04  # smaller weights become 0
-_SHRINK = 0.3  # share of equal weights
+_SHRINK = 0.3  # weight of the uniform distribution
 
 
 def ensemble_weights(logits: Sequence[FloatArray], y: IntArray, seed: int = 0) -> FloatArray:
-    """Return the weight of each member, which sum to 1.
+    """Return the weights of the members, which sum to 1.
 
-    Greedy selection with replacement (Caruana et al., 2004) by the log loss of averaged logits, in each step the member
-    that lowers it most. With few nodes the best of many members is partly luck, so the selection is repeated on
+    Greedy selection with replacement (Caruana et al., 2004) by the log loss of averaged logits: each step adds the
+    member that lowers it most. With few nodes the best of many members is partly luck, so the selection is repeated on
     bootstrap samples of the nodes and averaged, small weights become 0, and the rest is shrunk towards equal weights.
 
     Parameters
     ----------
     logits : sequence of float array, shape (nodes, C)
-        Calibrated logits of each member for the nodes held out.
+        Calibrated logits of each member for the held-out nodes.
     y : int array, shape (nodes,)
     seed : int
     """

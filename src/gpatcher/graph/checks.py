@@ -1,4 +1,4 @@
-"""Checks of the input of a graph; each error names the value, its position and a way out."""
+"""Checks of the input of a graph; each error names the value, its position and a remedy."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def check_edge_ids(ids: IntArray, endpoint: str, n: int) -> None:
 
 
 def is_weight(values: FloatArray) -> BoolArray:
-    """Return which values can be weights of edges: their sums and quotients must be finite in single precision."""
+    """Return a mask of valid edge weights: their sums and quotients must be finite in single precision."""
     return (values >= MIN_WEIGHT) & (values <= MAX_WEIGHT)
 
 
@@ -111,7 +111,7 @@ def warn_self_loops(name: str, count: int) -> None:
 
 
 def check_features(x: Any, n: int) -> Features | None:
-    """Return features as a two-dimensional array or scipy CSR array, not copied where possible; they must be finite."""
+    """Return features as a two-dimensional array or scipy CSR array, not copied if possible; they must be finite."""
     if x is None:
         return None
     x = sp.csr_array(x) if sp.issparse(x) else as_numpy(x, "x")
@@ -197,7 +197,7 @@ def check_labels(y: Any, n: int, classes: Sequence[str] | None, name: str) -> tu
 
 
 def check_split(split: Split, where: str, y: IntArray, classes: Sequence[str]) -> None:
-    """Raise an error or warn, with ``where`` in front, if a split does not fit the labels of a graph."""
+    """Raise an error or warn if a split does not fit the labels of a graph; messages start with ``where``."""
     for part in PARTS:
         ids = getattr(split, part)
         if ids.size and ids[-1] >= y.size:

@@ -15,7 +15,7 @@ Rows: TypeAlias = tuple[IntArray, IntArray, FloatArray | None]  # indptr, indice
 
 
 def rows_of_edges(source: IntArray, target: IntArray, weight: FloatArray | None, n: int) -> tuple[Rows, int]:
-    """Sort edges into read-only rows, the weights of duplicates added; also return the number of these."""
+    """Sort edges into read-only rows, with the weights of duplicates summed; also return the number of duplicates."""
     degree = np.zeros(n + 1, np.int64)
     count_edges(source, degree[1:])
     indptr: IntArray = np.cumsum(degree)

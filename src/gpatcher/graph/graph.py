@@ -1,6 +1,6 @@
 """Graph: edges, features, labels and splits, checked once and immutable.
 
-All other modules rely on what is checked here: node ids lie in [0, n), rows are sorted and free of duplicates, weights
+Other modules rely on these invariants: node ids lie in [0, n), rows are sorted and free of duplicates, weights
 are positive and finite, features are finite, labels lie in [-1, C).
 """
 
@@ -74,7 +74,7 @@ class Graph:
     node_ids : array, shape (n,), optional
         Ids of the nodes in the source of the data.
     facts : mapping of str to value, optional
-        Properties such as ``self_loops`` that were measured before, each of which takes a pass over the edges.
+        Known properties, such as ``self_loops``, that would otherwise take a pass over the edges.
 
     Examples
     --------
@@ -169,9 +169,9 @@ class Graph:
         return digest.hexdigest()[:16]
 
     def positions(self, ids: npt.NDArray[Any]) -> IntArray:
-        """Return the position of the node with each id, -1 where there is none; text is looked up as objects.
+        """Return the index of the node with each id, -1 if there is none; text is looked up as objects.
 
-        The ids are sorted at the first call, so the cost of later ones hardly depends on n.
+        The first call sorts the ids; later calls use binary search.
 
         Examples
         --------
@@ -187,7 +187,7 @@ class Graph:
 
     @cached_property
     def _sorted_ids(self) -> tuple[IntArray, npt.NDArray[Any]]:
-        """The nodes in the order of their ids, and the ids in this order."""
+        """The nodes sorted by id, and the sorted ids."""
         ids = np.asarray(self.node_ids)
         ids = ids.astype(object) if ids.dtype.kind == "U" else ids
         order = np.argsort(ids, kind="stable")
@@ -242,8 +242,8 @@ class Graph:
         dtype : dtype
             Type of the values.
         self_loops : bool, optional
-            None gives the adjacency as stored, which shares its index arrays with the graph. Otherwise the adjacency is
-            that of the undirected graph, without self-loops (False) or with one of weight 1 at every node (True).
+            None returns the adjacency as stored, which shares its index arrays with the graph. Otherwise the adjacency
+            is that of the undirected graph, without self-loops (False) or with one of weight 1 at every node (True).
 
         Examples
         --------
@@ -274,7 +274,7 @@ class Graph:
         Parameters
         ----------
         self_loops : bool
-            Whether every node gets a self-loop of weight 1. Self-loops of the input are removed in either case.
+            Whether every node gets a self-loop of weight 1. Self-loops of the input are always removed.
         dtype : dtype
             Type of the values.
 
@@ -487,5 +487,5 @@ class Graph:
 
 
 def _feature_arrays(x: Any) -> list[Any]:
-    """Return the arrays that hold dense or sparse features."""
+    """Return the arrays of dense or sparse features."""
     return [x.indptr, x.indices, x.data] if sp.issparse(x) else [x]

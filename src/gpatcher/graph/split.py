@@ -92,13 +92,13 @@ def stratified_split(y: npt.ArrayLike, train: float, val: float, seed: int) -> S
     """Split the labelled nodes at random, with the same fractions of every class.
 
     Of a class with c members about ``train * c`` are training nodes and ``val * c`` validation nodes; the others are
-    test nodes. Counts are rounded by largest remainders, so that the size of each part is right to within one node.
+    test nodes. Counts are rounded by largest remainders, so that the size of each part is exact to within one node.
     Every class has at least one training node, even if that exceeds its fraction.
 
     Parameters
     ----------
     y : array-like of int, shape (n,)
-        Class of each node; nodes with -1 are left out.
+        Class of each node; nodes with -1 are in no part.
     train, val : float
         Fractions of the labelled nodes; the rest are test nodes.
     seed : int
@@ -143,9 +143,9 @@ def parse_splits(text: str) -> list[int]:
 
 
 def plan_runs(graph: Graph, splits: str, seed: int) -> list[tuple[int, int]]:
-    """Return (split, seed) of each run that ``splits`` asks for, in numbers such as ``0,1`` or ``all``.
+    """Return (split, seed) of each run in ``splits``, which is ``all`` or numbers such as ``0,1``.
 
-    ``all`` is every split of the graph, or ten seeds where it has one split or none; ``seed`` is that of the first run.
+    ``all`` is every split of the graph, or ten seeds if it has at most one split; ``seed`` is that of the first run.
     """
     several = len(graph.splits) > 1
     available = len(graph.splits) if several else _SEEDS
@@ -231,7 +231,7 @@ def time_split(y: npt.ArrayLike, times: npt.NDArray[Any], train: float, val: flo
     """Train on the earliest labelled nodes, validate on the next and test on the latest.
 
     Nodes with equal times stay in one part, so that every training node is strictly earlier than all others; the
-    fractions are met as well as that allows.
+    fractions are met as closely as that allows.
     """
     y, times = np.asarray(y), np.asarray(times, dtype=float)
     check_fractions(train, val)
@@ -247,7 +247,7 @@ def time_split(y: npt.ArrayLike, times: npt.NDArray[Any], train: float, val: flo
             f"the labelled nodes have {len(moments)} different times; train, validation and test need three"
         )
     total = np.cumsum(sizes)
-    # index of the last moment of train and of validation: nearest to the fraction, with a moment left for each part
+    # index of the last time in train and in validation: closest to the fraction, with at least one time per part
     first = int(np.clip(np.abs(total - train * labelled.size).argmin(), 0, len(moments) - 3))
     second = int(np.clip(np.abs(total - (train + val) * labelled.size).argmin(), first + 1, len(moments) - 2))
     return Split(labelled[member <= first], labelled[(member > first) & (member <= second)], labelled[member > second])

@@ -1,4 +1,4 @@
-"""Graphs on disk: a folder of memory-mapped arrays with a manifest, written whole or not at all."""
+"""Graphs on disk: a folder of memory-mapped arrays with a manifest, written atomically."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _VERSION = 2
 _MANIFEST = "graph.json"
 _TEXT_IDS = "node_ids.parquet"
 _ADVICE = "store the graph again"
-_BLOCK = 1 << 16  # values checked at a time: read, not mapped, so that they do not count as memory in use
-# facts that take a pass over the edges to measure again, and their keys in the manifest
+_BLOCK = 1 << 16  # values checked at a time: read, not memory-mapped, so that they do not count as resident memory
+# properties that take a pass over the edges to compute, and their keys in the manifest
 _FACTS = {
     "one_way_edges": "one_way_edges",
     "self_loops": "self_loops",
@@ -50,7 +50,7 @@ class _Manifest:
 
 
 def save_graph(graph: Graph, folder: str | Path) -> Path:
-    """Write a graph into a new folder; one that exists and is not empty is refused.
+    """Write a graph into a new folder; an existing folder must be empty.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def open_graph(folder: str | Path) -> Graph:
         except (OSError, pa.ArrowException) as error:
             raise _damaged(folder / _TEXT_IDS, str(error)) from None
     return Graph(
-        # plain views of the maps, which compiled functions take like any array
+        # plain views of the memory maps, as compiled functions need them
         indptr=arrays["indptr"].view(np.ndarray),
         indices=arrays["indices"].view(np.ndarray),
         weights=arrays["weights"].view(np.ndarray) if "weights" in arrays else None,
@@ -101,9 +101,9 @@ def open_graph(folder: str | Path) -> Graph:
 
 
 def _check_structure(folder: Path, arrays: dict[str, npt.NDArray[Any]], manifest: _Manifest) -> None:
-    """Refuse offsets and ids with which compiled functions would read outside the arrays, and weights that are none.
+    """Raise an error for invalid weights, and for offsets and ids that would make compiled code read out of bounds.
 
-    The checksum finds such damage in small files; large ones are not hashed on opening.
+    In small files checksums detect such damage; large ones are not hashed on opening.
     """
     n, m = arrays["indptr"].size - 1, arrays["indices"].size
     bounds = {"indptr": (0, m), "indices": (0, n - 1), "y": (-1, len(manifest.classes) - 1)}
@@ -134,7 +134,7 @@ def _blocks(path: Path, array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
 
 
 def write_graph(graph: Graph, draft: Path, *, edges: bool = True) -> None:
-    """Write the files of a stored graph into a draft, with or without the edges, the manifest last."""
+    """Write the files of a stored graph into a draft, with or without the edges; the manifest comes last."""
     arrays: dict[str, Any] = {"y": graph.y}
     if edges:
         arrays |= {"indptr": graph.indptr, "indices": graph.indices, "weights": graph.weights}

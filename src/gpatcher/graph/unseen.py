@@ -1,7 +1,7 @@
 """Unseen nodes: nodes that arrive after training, with their edges and features.
 
-They are numbered on from the graph: n, n + 1, … Extractors lay the few rows that are new, or have new neighbours, over
-the graph, so nothing is copied and nothing costs in proportion to n.
+Their indices follow those of the graph: n, n + 1, … Extractors overlay the graph with the few rows that are new or have
+new neighbours, so that the graph is not copied and the cost does not grow with n.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gpatcher.graph.graph import Graph
 
 @dataclass(frozen=True, eq=False)
 class UnseenNodes:
-    """Nodes that join a graph; build them with `join`, which checks.
+    """Unseen nodes and their edges to a graph; build them with `join`, which checks the input.
 
     Parameters
     ----------
@@ -33,8 +33,9 @@ class UnseenNodes:
     rows : int array
         Nodes with a new edge and all unseen nodes, ascending.
     edges : Graph
-        The new edges alone, over the positions in ``rows``; directed where the graph is.
-    x : features, shape (count, d), optional
+        The new edges, between positions in ``rows``; directed if the graph is.
+    x : array or scipy CSR array, shape (count, d), optional
+        Features of the unseen nodes.
     node_ids : array, shape (count,), optional
         Ids of the unseen nodes.
     """
@@ -57,22 +58,22 @@ class UnseenNodes:
         weights: Any = None,
         node_ids: npt.NDArray[Any] | None = None,
     ) -> UnseenNodes:
-        """Join unseen nodes to a graph.
+        """Add unseen nodes to a graph.
 
         Parameters
         ----------
         graph : Graph
         edge_index : int array, shape (2, edges)
-            Nodes 0 to n - 1 are those of the graph, the unseen nodes follow. Every edge has an unseen endpoint. Where
-            the graph is undirected, an edge counts in both directions.
-        x : features, shape (count, d), optional
-            Features of the unseen nodes, in the columns of the graph.
+            Nodes 0 to n - 1 are those of the graph, the unseen nodes follow. Every edge has an unseen endpoint. If the
+            graph is undirected, an edge counts in both directions.
+        x : array or scipy sparse matrix, shape (count, d), optional
+            Features of the unseen nodes, with the columns of the graph.
         count : int, optional
             Number of unseen nodes; by default the rows of ``x`` or ``node_ids``.
         weights : float array, shape (edges,), optional
-            Needed where the graph has weights.
+            Edge weights; required if the graph has weights.
         node_ids : array, shape (count,), optional
-            Ids of the unseen nodes, none of which the graph has.
+            Ids of the unseen nodes; they must not occur in the graph.
 
         Examples
         --------
@@ -124,7 +125,7 @@ class UnseenNodes:
         return np.arange(self.graph.n, self.graph.n + self.count)
 
     def extended(self) -> Graph:
-        """Return the whole graph with the unseen nodes in it, their labels unknown; O(n + m)."""
+        """Return the graph extended by the unseen nodes, which are unlabelled; O(n + m)."""
         graph, edges = self.graph, self.edges
         endpoints = []
         for part, position in ((graph, np.arange(graph.n)), (edges, self.rows)):
@@ -147,7 +148,7 @@ class UnseenNodes:
 
 
 def stack_rows(first: Any, second: Any) -> Any:
-    """Return the rows of two feature matrices, sparse where one of them is."""
+    """Stack the rows of two feature matrices; sparse if one of them is."""
     if sp.issparse(first) or sp.issparse(second):
         return sp.csr_array(sp.vstack([sp.csr_array(first), sp.csr_array(second)]))
     return np.concatenate([np.asarray(first), np.asarray(second, dtype=first.dtype)])

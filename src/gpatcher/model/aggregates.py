@@ -1,6 +1,7 @@
-"""Patch aggregates: what trees and linear models read of a node, as plain columns.
+"""Patch aggregates: the input columns of trees and linear models.
 
-Own columns, their score-weighted mean over the patch of each source, and the training labels of the other members.
+The node's own columns, their score-weighted mean over the patch of each source, and the training labels of the other
+members.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.model.inputs import FeatureTable
 from gpatcher.patches.base import Patches
 
-_SVD_ROWS = 20_000  # nodes whose features choose the components
+_SVD_ROWS = 20_000  # nodes sampled to compute the singular vectors
 
 
 def components(x: FeatureTable, count: int, seed: int = 0) -> FloatArray:
-    """Return the leading right singular vectors of the features, shape (d, count); the identity where d is small."""
+    """Return the leading right singular vectors of the features, shape (d, count); the identity if d ≤ count."""
     if x.shape[1] <= count:
         return np.eye(x.shape[1], dtype=np.float32)
     rows = np.arange(x.shape[0])
@@ -33,7 +34,7 @@ def components(x: FeatureTable, count: int, seed: int = 0) -> FloatArray:
 
 
 def member_weights(patches: Patches, n: int) -> sp.csr_array:
-    """Return the scores of each patch without the node itself, their sizes summing to 1, shape (patches, n)."""
+    """Return the scores of each patch without the node itself, absolute values summing to 1, shape (patches, n)."""
     mask = patches.index >= 0
     mask[:, 0] = False
     score = np.where(mask, patches.score, 0.0)
@@ -52,19 +53,19 @@ def aggregate(
     own : float array, shape (n, k)
         Columns of all nodes.
     weights : sequence of CSR array, shape (len(rows), n)
-        Of the members of each node's patch, one per source.
+        Weights of the members of each node's patch, one array per source.
     rows : int array
         The nodes.
     labels : int array, shape (n,)
-        Training labels, -1 where unknown. A node is no member of its own patch here, so its label is never read.
+        Training labels, -1 where unknown. A node is not a member of its own patch here, so its label is never read.
     prior : float array, shape (C,)
         Fractions of the classes among all training nodes.
 
     Returns
     -------
     float32 array, shape (len(rows), k + S (k + C + 1))
-        The own columns; per source, the mean of the members' columns, the fractions of the classes among the labelled
-        members (the prior where there are none) and how much of the patch is labelled.
+        The own columns; for each of S sources, the mean of the members' columns, the class frequencies among the
+        labelled members (the prior if there are none) and the labelled fraction of the patch.
     """
     known = labels >= 0
     one_hot = np.asarray(F.one_hot(torch.as_tensor(np.array(labels)) + 1, len(prior) + 1)[:, 1:], dtype=np.float32)

@@ -26,13 +26,13 @@ from gpatcher.patches.base import PatchSource
 
 READOUTS = ("ego", "mean", "mixer")
 NORMS = {"none": nn.Identity, "layer": nn.LayerNorm, "batch": nn.BatchNorm1d}
-_SPARSE = 0.25  # patches with fewer of their positions filled are read as a sparse matrix
-_CHUNK = 1 << 16  # nodes of a round at a time; in larger graphs what they read is computed again for the gradient
+_SPARSE = 0.25  # patches with a smaller fraction of filled positions are read as a sparse matrix
+_CHUNK = 1 << 16  # nodes of a round at a time; larger graphs use gradient checkpointing
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Shape of the model.
+    """Architecture of the model.
 
     Parameters
     ----------
@@ -41,27 +41,28 @@ class ModelConfig:
     mixer_hidden : int, optional
         Width of the mixer; None for h.
     layers : int
-        Blocks of the mixer.
+        Number of mixer blocks.
     dropout : float
-        Of the encoder, the mixer and the classifier.
+        Dropout probability in the encoder, the mixer and the classifier.
     input_dropout : float
         Fraction of the input features dropped.
     skip : bool
-        Whether mixer blocks add their input back.
+        Whether mixer blocks have skip connections.
     readout : tuple of str
         What a round reads, some of `READOUTS`: the node itself, the score-weighted mean of its patch, the mixed patch.
-        Beside these ``labels``, for the classifier: the score-weighted histogram of the training labels in the patch.
+        With ``labels`` the classifier also reads the score-weighted histogram of the training labels in the patch.
     rounds : int
-        Rounds R of gather and mix. All but the last add what they read to the nodes; the classifier reads the last.
+        Number of rounds R of gather and mix. All but the last update every node, with a skip connection; the classifier
+        reads the last.
     norm : {"layer", "batch", "none"}
-        Normalisation of the nodes before each round, where there are several.
+        Normalisation before each round, if there are several.
     ego_gate, mixer_gate : float
-        Fixed factors that scale these readouts, and so slow their learning.
+        Fixed factors that scale these readouts; smaller ones learn more slowly.
     mean_ego : bool
         Whether the node itself is part of the mean.
     aggregate : {"mean", "sum"}
-        Whether the weights of the mean are the scores divided by their sum, or the scores as they are: then the mean
-        also tells how many members a patch has, as in a GCN.
+        Whether the scores are divided by their sum, or used unchanged, as in a GCN; the result then depends on how many
+        members a patch has.
     head_layers : {1, 2}
         1 for a linear classifier, 2 for an MLP as in Algorithm 1.
     """
@@ -107,11 +108,11 @@ class ModelConfig:
 class PatchView:
     """The patches of a batch from one source."""
 
-    index: Tensor  # (b, p): row of each member; any row where mask is 0
+    index: Tensor  # (b, p): row of each member; arbitrary where mask is 0
     score: Tensor  # (b, p)
     mask: Tensor  # (b, p): 1 where a position has a member, else 0
-    means: FeatureTable | None = None  # (b, rows): weights of the mean as a sparse matrix, where they are constant
-    counts: FeatureTable | None = None  # (b, rows): those of the histogram of labels
+    means: FeatureTable | None = None  # (b, rows): weights of the mean as a sparse matrix, if they are constant
+    counts: FeatureTable | None = None  # (b, rows): weights of the label histogram
 
     def weights(self, ego: bool, divide: bool) -> Tensor:
         """Return the scores, with or without the node's own, divided by their sum or not; shape (b, p)."""
@@ -121,14 +122,14 @@ class PatchView:
         return weight / weight.abs().sum(1, keepdim=True).clamp_min(1e-9) if divide else weight
 
     def mean(self, h: Tensor, config: ModelConfig) -> Tensor:
-        """Return the score-weighted mean, or sum, of each patch of rows of ``h``, shape (b, h)."""
+        """Return the score-weighted mean (or sum) over each patch of rows of ``h``, shape (b, h)."""
         if self.means is not None:
             return self.means.linear(h)
         weights = self.weights(config.mean_ego, config.aggregate == "mean")
         return F.embedding_bag(self.index, h, mode="sum", per_sample_weights=weights)
 
     def histogram(self, labels: Tensor) -> Tensor:
-        """Return the mean of the other members' labels, one-hot, shape (b, C)."""
+        """Return the score-weighted mean of the other members' one-hot labels, shape (b, C)."""
         if self.counts is not None:
             return self.counts.linear(labels)
         weights = self.weights(ego=False, divide=True)
@@ -143,16 +144,16 @@ def split_views(index: Tensor, score: Tensor, mask: Tensor, sizes: Sequence[int]
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """All that a step reads: patches from each source, and the features and labels of the nodes in them."""
+    """The input of a step: patches from each source, and the features and labels of the nodes in them."""
 
     nodes: Tensor  # (b,)
-    views: tuple[PatchView, ...]  # one per source; index counts rows of x; none where rounds run over all nodes
+    views: tuple[PatchView, ...]  # one per source; index refers to rows of x; empty if rounds run over all nodes
     x: FeatureTable  # features of the distinct nodes in the patches, or of all nodes
     labels: Tensor | None = None  # (rows, C): training labels, one-hot, 0 where unknown or masked
 
 
 class Round(nn.Module):
-    """What a node reads in one round: itself, and from each source the mean of its patch and the mixed patch."""
+    """One round: concatenates the node itself and, for each source, the mean of its patch and the mixed patch."""
 
     def __init__(self, sizes: Sequence[int], config: ModelConfig) -> None:
         super().__init__()
@@ -181,7 +182,7 @@ class Round(nn.Module):
         return torch.cat([self.gates[name] * parts[name] for name in self.config.readout if name in parts], 1)
 
     def _mix(self, rows: Tensor, view: PatchView, mixer: nn.Module) -> Tensor:
-        """Return each patch mixed, its rows scaled by scores of mean size 1; shape (b, mixer_hidden)."""
+        """Return each patch mixed, its rows scaled by scores of mean magnitude 1; shape (b, mixer_hidden)."""
         score, mask = view.score, view.mask
         scale = score * mask.sum(1, keepdim=True) / score.abs().sum(1, keepdim=True).clamp_min(1e-9)
         mixed: Tensor = mixer(F.embedding(view.index, rows) * scale[..., None], mask)
@@ -191,28 +192,28 @@ class Round(nn.Module):
 class GPatcher(nn.Module):
     """The whole model.
 
-    Each node is encoded once, x → h; the patches of the batch are gathered from that, so [n, p, d] never exists. Rows
-    are scaled by their scores, which is how the loss reaches a learned filter. With R rounds, R - 1 of them run over
+    Each node is encoded once, x → h, and patches are gathered from h, so a tensor of shape (n, p, d) is never built.
+    Rows are scaled by their scores, which lets gradients reach a learned filter. With R rounds, R - 1 of them run over
     all nodes, h ← h + dropout(relu(W · round(norm(h)))), and the classifier reads the last; with one round this is
     Algorithm 1.
 
     NOTE[DIFF] the classifier reads up to three things side by side: the node itself (``ego``), the score-weighted mean
-    of its patch (``mean``) and the mixed patch (``mixer``), the last two once per source. The paper's plain reading is
-    the mixer alone. Under heterophily a node is unlike its patch and must not drown in it; with few labels the mean
-    generalises where the mixer overfits.
+    of its patch (``mean``) and the mixed patch (``mixer``), the last two once per source. The paper, read
+    literally, has the mixer alone. Under heterophily a node is unlike its patch, and its own features must not be
+    averaged away; with few labels the mean generalises where the mixer overfits.
 
-    With the readout ``labels`` the classifier also reads the training labels of the other members. While training, the
-    labels of all nodes of a step are masked, so no node's label reaches its own prediction.
+    With the readout ``labels`` the classifier also reads the training labels of the other members. In training, the
+    labels of the target nodes of a step are masked, so no node's label reaches its own prediction.
 
     Parameters
     ----------
     sources : PatchSource or sequence of PatchSource
         Where patches come from.
     features, classes : int
-        d and C.
+        Numbers of features d and classes C.
     config : ModelConfig, optional
     labels : int Tensor, shape (n,), optional
-        Classes of the training nodes, -1 elsewhere; needed where ``readout`` has labels.
+        Classes of the training nodes, -1 elsewhere; needed if ``readout`` has ``labels``.
     """
 
     def __init__(
@@ -244,12 +245,12 @@ class GPatcher(nn.Module):
         else:
             head = (nn.Linear(readout, config.hidden), nn.ReLU(), Dropout(config.dropout))
             self.classifier = nn.Sequential(*head, nn.Linear(config.hidden, classes))
-        self._chunks: list[tuple[PatchView, ...]] = []  # patches of all nodes, where they are constant
+        self._chunks: list[tuple[PatchView, ...]] = []  # patches of all nodes, if they are constant
 
     labels: Tensor | None
 
     def with_sources(self, sources: Sequence[PatchSource], labels: Tensor | None) -> GPatcher:
-        """Return a model that shares all other weights and reads patches and labels from elsewhere."""
+        """Return a model that shares all other weights, with these patch sources and labels."""
         model = copy.copy(self)
         model._modules = {**self._modules, "sources": nn.ModuleList(sources)}
         model._buffers = {**self._buffers, "labels": labels}
@@ -263,16 +264,16 @@ class GPatcher(nn.Module):
 
     @property
     def target_fraction(self) -> float:
-        """Largest fraction of the training nodes that a step may have as targets, their labels masked."""
+        """Maximum fraction of the training nodes that are targets of a step, with their labels masked."""
         return 0.5 if self.reads_labels else 1.0
 
     @property
     def reads_ahead(self) -> bool:
-        """Whether a batch does not depend on the weights, so that it may be fetched before they change."""
+        """Whether a batch does not depend on the weights, so that it may be prefetched."""
         return not any(source.learned for source in self.sources)
 
     def fetch(self, x: FeatureTable, nodes: Tensor) -> Batch:
-        """Read what `forward` needs for these nodes; with fixed patches it can be read ahead of time."""
+        """Return the input of `forward` for these nodes; with fixed patches it can be prefetched."""
         labels = self.known_labels(nodes if self.training else None)
         if self.reads_all(x.shape[0]):
             return Batch(nodes, (), x, labels)
@@ -287,7 +288,7 @@ class GPatcher(nn.Module):
         return Batch(nodes, tuple(views), x.take(members), None if labels is None else labels[members])
 
     def reads_all(self, n: int) -> bool:
-        """Return whether a step runs over all nodes: in several rounds, or where most positions of patches are empty.
+        """Return whether a step runs over all nodes: with several rounds, or if most positions of patches are empty.
 
         A sparse product over all nodes is then faster than a gather of padded patches.
         """
@@ -301,7 +302,7 @@ class GPatcher(nn.Module):
         return [PatchView(index.clamp_min(0), score, (index >= 0).to(score.dtype)) for index, score in pairs]
 
     def known_labels(self, masked: Tensor | None = None) -> Tensor | None:
-        """Return the training labels, one-hot; without those of the masked nodes, and scaled up for them."""
+        """Return the one-hot training labels without those of the masked nodes, and scaled up to compensate."""
         if not self.reads_labels or self.labels is None:
             return None
         y = self.labels
@@ -319,17 +320,17 @@ class GPatcher(nn.Module):
             return self.classify(h, batch.views, batch.labels)
         chunks = self._all_views(len(h), h.device)
         h = self.propagate(h, chunks)
-        if len(chunks) == 1:  # a product with all rows is faster than a gather of some
+        if len(chunks) == 1:  # a product with all rows is faster than gathering some
             return self.classify(h, chunks[0], batch.labels)[batch.nodes]
         return self.classify(h, self._views(batch.nodes), batch.labels)
 
     def encode(self, x: FeatureTable) -> Tensor:
-        """Return the representation of each node, the first channel mixing; shape (n, h)."""
+        """Return the encoding of each node, which is the first channel mixing; shape (n, h)."""
         z = x.linear(self.weight, self.config.input_dropout if self.training else 0.0) + self.bias
         return dropout(F.relu(z), self.config.dropout, self.training)
 
     def propagate(self, h: Tensor, chunks: Sequence[Sequence[PatchView]]) -> Tensor:
-        """Return all nodes after all rounds but the last, shape (n, h); ``chunks`` are the patches of its rows."""
+        """Return h after all rounds but the last, shape (n, h); ``chunks`` are the patches of all nodes."""
         for round_, update in zip(self.rounds[:-1], self.updates, strict=True):
             z = round_.norm(h)
 
@@ -344,7 +345,7 @@ class GPatcher(nn.Module):
         return h
 
     def _all_views(self, n: int, device: torch.device) -> list[tuple[PatchView, ...]]:
-        """Return the patches of all nodes in chunks; those of fixed sources are made once."""
+        """Return the patches of all nodes in chunks; those of fixed sources are built once."""
         if self._chunks and self._chunks[0][0].index.device == device:
             return self._chunks
         chunks = []
@@ -374,9 +375,9 @@ class GPatcher(nn.Module):
         return logits
 
     def step_bytes(self, batch: int, x: FeatureTable) -> int:
-        """Return about how many bytes a training step on ``batch`` nodes takes, with the next batch read ahead.
+        """Estimate the bytes of a training step on ``batch`` nodes, with the next batch prefetched.
 
-        Counted in numbers of 4 bytes that are alive when the gradient is made, from the widths of the model alone:
+        The 4-byte numbers that are alive in the backward pass, from the widths of the model:
 
             r (5 d + 8 h) + b p (30 + 3 h + m (18 L - 2)),
 
@@ -392,12 +393,12 @@ class GPatcher(nn.Module):
         return 4 * (rows * (5 * x.width + 8 * hidden) + positions * per_position)
 
     def reselect(self) -> None:
-        """Let the selection of every source follow its weights."""
+        """Select the members of patches again in every source, by the current weights of its filter."""
         for source in self.sources:
             source.reselect()
 
     def parameter_groups(self, lr: float, weight_decay: float, filter_lr: float) -> list[dict[str, object]]:
-        """Return the filters' weights apart: their own learning rate, and no decay towards a filter of zero."""
+        """Return parameter groups; filters have their own learning rate and no weight decay."""
         filters = [p for source in self.sources for p in source.parameters()]
         ids = {id(p) for p in filters}
         rest = [p for p in self.parameters() if id(p) not in ids]

@@ -1,4 +1,4 @@
-"""What a model reads of a node on its own: its features and, where chosen, its adjacency rows, as one table."""
+"""Input features of the models: features of the nodes and, optionally, adjacency rows, as one table."""
 
 from __future__ import annotations
 
@@ -27,22 +27,21 @@ _SMALL_BYTES = 1 << 26  # memory-mapped features up to this size may be copied
 
 @dataclass(frozen=True)
 class FeatureConfig:
-    """What a model reads of a node on its own.
+    """Input features of a node.
 
     Parameters
     ----------
     normalise : {"none", "l1", "l2", "standard"}
-        Each row divided by its L1 or L2 norm, or brought to mean 0 and deviation 1 (``standard``, the LayerNorm of
-        Algorithm 1 without its affine part), or left as it is.
+        Whether each row is divided by its L1 or L2 norm, or standardised to mean 0 and standard deviation 1
+        (``standard``, the LayerNorm of Algorithm 1 without its affine part), or left unchanged.
     adjacency_features : bool
-        Append the node's adjacency rows, outgoing and incoming (once where the graph is undirected): which nodes it is
-        joined to becomes a feature, as in LINKX (Lim et al., 2021).
+        Append the node's adjacency rows, outgoing and incoming (one row if the graph is undirected), as in LINKX (Lim
+        et al., 2021).
     log_l1_norm : bool
-        Append log(1 + ‖x‖₁) of each row: how much a node has of everything, which normalisation removes and input
-        dropout blurs.
+        Append log(1 + ‖x‖₁) of each row, which normalisation removes and input dropout perturbs.
     structure : tuple of str
-        Append columns made of the edges, some of `STRUCTURE`: logarithms of the degrees (``degree``, out and in where
-        the graph is directed) and of PageRank (``pagerank``), the clustering coefficient (``clustering``), eight
+        Append columns computed from the edges, some of `STRUCTURE`: logarithms of the degrees (``degree``, out and in
+        if the graph is directed) and of PageRank (``pagerank``), the clustering coefficient (``clustering``), eight
         singular vectors of Ã (``spectral``). PageRank and singular vectors are not defined for unseen nodes.
     """
 
@@ -63,13 +62,13 @@ class FeatureConfig:
 
 
 class FeatureTable:
-    """Rows of features, dense, memory-mapped or sparse, that can be multiplied by a weight.
+    """A feature matrix, dense, memory-mapped or sparse, that can be multiplied by a weight matrix.
 
     Parameters
     ----------
     matrix : array, memmap or scipy CSR array, shape (n, d)
     device : torch.device or str
-        Where products are made.
+        Device of the products.
     normalise : str
         How memory-mapped rows are normalised when they are read, see `FeatureConfig`.
     """
@@ -91,52 +90,52 @@ class FeatureTable:
                 self._sparse = self._sparse.sorted_indices()
         else:
             with warnings.catch_warnings():
-                # the arrays of a graph are read-only, and nothing here writes to them
+                # the arrays of a graph are read-only; this class does not write to them
                 warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
                 self._tensor = torch.from_numpy(np.asarray(matrix, dtype=np.float32)).to(self.device)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # other processes get the path of a memory-mapped file, and arrays that they can share
+        # pickled for other processes: the path of a memory-mapped file, or arrays that can be shared
         matrix = self._sparse if self._tensor is None else self._tensor.numpy(force=True)
         if self._mapped is not None:
             matrix = self._mapped
-            if type(matrix.base) is mmap.mmap:  # the file itself, not a part of it
+            if type(matrix.base) is mmap.mmap:  # the whole file, not a view of a part
                 place = (str(matrix.filename), matrix.dtype, "r", matrix.offset, matrix.shape)
                 return _open_mapped, (place, str(self.device), self._normalise)
         return FeatureTable, (matrix, str(self.device), self._normalise)
 
     @property
     def mapped(self) -> bool:
-        """Whether the rows are in a file, to be read a few at a time."""
+        """Whether the rows are memory-mapped, and read a few at a time."""
         return self._mapped is not None
 
     @property
     def width(self) -> int:
-        """Numbers that an average row takes in memory: d, or the non-zeros of a sparse one."""
+        """Numbers per row in memory: d, or the mean number of non-zeros if sparse."""
         return self.shape[1] if self._sparse is None else -(-self._sparse.nnz // max(1, self.shape[0]))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows in memory; those in a file do not count."""
+        """Bytes of the rows in memory; memory-mapped rows do not count."""
         if self._tensor is not None:
             return self._tensor.nbytes
         return 0 if self._sparse is None else int(self._sparse.nnz * 8 + self._sparse.indptr.nbytes)
 
     def take(self, rows: Tensor) -> FeatureTable:
-        """Return a table of these rows alone, in memory."""
+        """Return a table of only these rows, in memory."""
         if self._tensor is not None:
             return FeatureTable(self._tensor[rows], self.device)
         ids = rows.cpu().numpy()
         if self._sparse is not None:
             part = FeatureTable(self._sparse[ids], self.device)
-            part._product  # noqa: B018  # made here, so that a thread that reads ahead does this work too
+            part._product  # noqa: B018  # built here, so that a prefetching thread does this work too
             return part
         # np.take, unlike indexing, releases the GIL while pages are read
         read = np.asarray(np.take(self._mapped, ids, axis=0), dtype=np.float32)
         return FeatureTable(_normalised(read, self._normalise, dense=True), self.device)
 
     def matrix(self) -> Any:
-        """Return the rows in memory as an array, or as a CSR array where they are sparse."""
+        """Return the rows as an array in memory, or as a CSR array if sparse."""
         if self.mapped:
             return self.take(torch.arange(self.shape[0])).matrix()
         return self._sparse if self._tensor is None else self._tensor.numpy(force=True)
@@ -165,9 +164,9 @@ def _open_mapped(place: tuple[Any, ...], device: str, normalise: str) -> Feature
 
 
 class SparseProduct(nn.Module):
-    """S · h for the entries of a SciPy CSR array, which may be other values, differentiable in these and in h.
+    """S · h for the sparsity pattern of a SciPy CSR array, differentiable in the values of S and in h.
 
-    Both passes are sparse products, so no row of h is copied per entry.
+    Forward and backward pass are sparse products, so rows of h are not copied per entry.
     """
 
     def __init__(self, matrix: Any) -> None:
@@ -209,7 +208,7 @@ class SparseProduct(nn.Module):
 class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, h: Tensor, pattern: SparseProduct) -> Tensor:
-        # h, often a large one, is needed for the gradient of the values alone
+        # h, often large, is only needed for the gradient of the values
         ctx.save_for_backward(values, h if ctx.needs_input_grad[0] else None)
         ctx.pattern = pattern
         return pattern.matrix(values) @ h
@@ -239,7 +238,7 @@ def _csr(indptr: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]
 def node_features(
     graph: Graph, config: FeatureConfig | None = None, device: torch.device | str = "cpu"
 ) -> FeatureTable:
-    """Build the table of features of a graph; products are made on ``device``."""
+    """Build the feature table of a graph; products are computed on ``device``."""
     config = config or FeatureConfig()
     x = graph.x
     if x is None and not config.adjacency_features and not config.structure:
@@ -270,9 +269,9 @@ def is_large_map(x: Any) -> bool:
 def unseen_features(
     unseen: UnseenNodes, nodes: IntArray, config: FeatureConfig, device: torch.device | str = "cpu"
 ) -> FeatureTable:
-    """Build the table of features of some nodes of an extended graph, ascending, as a model trained on it reads them.
+    """Build the feature table of some nodes of an extended graph, in ascending order, with the columns of training.
 
-    With ``adjacency_features``, rows reach as far as the columns at training: edges to unseen nodes have no column.
+    With ``adjacency_features``, edges to unseen nodes are dropped: there was no column for them in training.
     """
     graph, n = unseen.graph, unseen.graph.n
     old, new = nodes[nodes < n], nodes[nodes >= n] - n
@@ -283,7 +282,7 @@ def unseen_features(
     if not config.adjacency_features:
         return FeatureTable(_hstack(parts), device)
     matrices = graph.adjacency(np.float32), unseen.edges.adjacency(np.float32)
-    # from positions in the small graph to the columns at training
+    # from positions in the small graph to the columns of training
     count = int((unseen.rows < n).sum())
     spread = sp.csr_array((np.ones(count), (np.arange(count), unseen.rows[:count])), shape=(len(unseen.rows), n))
     at = np.searchsorted(unseen.rows, new + n)
@@ -294,7 +293,7 @@ def unseen_features(
 
 
 def _own_columns(x: Any, config: FeatureConfig) -> Any:
-    """Return the columns made of the features alone, shape (n, d) or, with ``log_l1_norm``, (n, d + 1)."""
+    """Return the columns computed from the features, shape (n, d) or, with ``log_l1_norm``, (n, d + 1)."""
     rows = _normalised(x, config.normalise)
     if not config.log_l1_norm:
         return rows
@@ -303,7 +302,7 @@ def _own_columns(x: Any, config: FeatureConfig) -> Any:
 
 
 def _hstack(parts: list[Any]) -> Any:
-    """Return the columns of all parts in one matrix, sparse where any of them is."""
+    """Stack the columns of all parts into one matrix, sparse if any of them is."""
     if len(parts) == 1:
         return parts[0]
     if any(sp.issparse(part) for part in parts):
@@ -312,7 +311,7 @@ def _hstack(parts: list[Any]) -> Any:
 
 
 def _normalised(x: Any, how: str, dense: bool = False) -> Any:
-    """Return the rows normalised; as a sparse matrix where most entries are 0, unless ``dense``."""
+    """Return the rows normalised; as a sparse matrix if most entries are 0, unless ``dense``."""
     if not sp.issparse(x) and not dense and how != "standard":
         x = np.asarray(x, dtype=np.float32)
         if np.count_nonzero(x) < _SPARSE * x.size:

@@ -10,13 +10,13 @@ from gpatcher.model.dropout import Dropout
 
 
 class MixerBlock(nn.Module):
-    """Token mixing over the p positions of a patch, preceded (but for the first block) by channel mixing.
+    """Token mixing over the p positions of a patch, preceded by channel mixing except in the first block.
 
     Algorithm 1 applies LayerNorm, MLP and σ in each of the two. The first channel mixing and the LayerNorm after it
-    treat every row on its own, so `GPatcher` runs them once per node before the gather, with the same result, and
-    before rows are scaled by their scores, which a LayerNorm would undo.
+    treat every row separately, so `GPatcher` runs them once per node before patches are gathered, with the same result,
+    and before rows are scaled by their scores, which a LayerNorm would cancel.
     NOTE[DIFF] "across patches" in section 4.1 would mix different nodes' patches; Algorithm 1 mixes within one.
-    NOTE[DIFF] ``skip`` adds the input back, as in MLP-Mixer; Algorithm 1 writes none, and that is the default.
+    NOTE[DIFF] ``skip`` adds skip connections, as in MLP-Mixer; Algorithm 1 has none, nor has the default.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class MixerBlock(nn.Module):
         Features, h.
     dropout : float
     skip : bool
-        Whether to add the input back.
+        Whether to use skip connections.
     first : bool
         Whether this is the first block.
     """
@@ -67,7 +67,7 @@ class PatchMixer(nn.Module):
         Number of blocks.
     dropout : float
     skip : bool
-        Whether blocks add their input back.
+        Whether blocks have skip connections.
     """
 
     def __init__(self, size: int, dim: int, layers: int = 2, dropout: float = 0.5, skip: bool = False) -> None:

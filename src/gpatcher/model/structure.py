@@ -1,4 +1,4 @@
-"""Columns made of the edges alone: degree, PageRank, clustering, singular vectors."""
+"""Structural features, computed from the edges: degree, PageRank, clustering, singular vectors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COORDINATES = 8  # singular vectors
 
 
 def _degree(graph: Graph) -> FloatArray:
-    """Return log(1 + degree), out and in where the graph is directed; shape (n, 1 or 2)."""
+    """Return log(1 + degree), out and in if the graph is directed; shape (n, 1 or 2)."""
     adjacency = graph.adjacency()
     sums = [adjacency.sum(axis=axis) for axis in ((1, 0) if graph.is_directed else (1,))]
     return np.asarray(np.log1p(np.stack(sums, axis=1)))
@@ -29,7 +29,7 @@ def _pagerank(graph: Graph) -> FloatArray:
 
 
 def _clustering(graph: Graph) -> FloatArray:
-    """Return the fraction of pairs of neighbours that are joined, 0 below two neighbours; shape (n, 1)."""
+    """Return the local clustering coefficient, 0 for fewer than two neighbours; shape (n, 1)."""
     matrix = graph.adjacency(self_loops=False)
     triangles = np.zeros(graph.n, np.int64)
     count_triangles(matrix.indptr, matrix.indices, triangles)
@@ -41,7 +41,7 @@ def _clustering(graph: Graph) -> FloatArray:
 def _spectral(graph: Graph, count: int = _COORDINATES) -> FloatArray:
     """Return the leading singular vectors of Ã, times √n; shape (n, count).
 
-    These are eigenvectors with λ near 1 (which part of the graph) and near -1 (which side of a bipartite one).
+    These are eigenvectors with λ near 1 (clusters) and near -1 (the sides of a nearly bipartite graph).
     """
     from sklearn.utils.extmath import randomized_svd
 
@@ -56,7 +56,7 @@ STRUCTURE: dict[str, Callable[[Graph], FloatArray]] = {
     "clustering": _clustering,
     "spectral": _spectral,
 }
-_GLOBAL = ("pagerank", "spectral")  # one more node changes them everywhere
+_GLOBAL = ("pagerank", "spectral")  # an additional node changes them everywhere
 
 
 def structure_columns(graph: Graph, names: Sequence[str]) -> FloatArray:
@@ -65,7 +65,7 @@ def structure_columns(graph: Graph, names: Sequence[str]) -> FloatArray:
 
 
 def unseen_structure(unseen: UnseenNodes, nodes: IntArray, names: Sequence[str]) -> FloatArray:
-    """Return the columns of these nodes in the extended graph; an error names those that are not defined there."""
+    """Return the columns of these nodes in the extended graph; columns that are not defined there are an error."""
     refused = [name for name in names if name in _GLOBAL]
     if refused:
         raise InputError(
@@ -76,7 +76,7 @@ def unseen_structure(unseen: UnseenNodes, nodes: IntArray, names: Sequence[str])
 
 
 def with_structure_features(graph: Graph, coordinates: int = _COORDINATES) -> Graph:
-    """Return the graph with features made of its edges alone, for graphs without any.
+    """Return the graph with structural features, for graphs without features.
 
     Per node: the logarithms of degree and PageRank, standardised, and ``coordinates`` singular vectors.
 
@@ -99,7 +99,7 @@ def pagerank(graph: Graph, damping: float = 0.85, steps: int = 64) -> FloatArray
     transposed = sp.csr_array(adjacency.T)
     rank = np.full(graph.n, 1 / graph.n)
     for _ in range(steps):
-        # nodes without out-edges spread their rank over all
+        # nodes without outgoing edges spread their rank over all nodes
         dangling = rank[degree == 0].sum()
         rank = (1 - damping + damping * dangling) / graph.n + damping * (transposed @ (rank * inverse))
     return rank

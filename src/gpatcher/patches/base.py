@@ -1,8 +1,8 @@
 """Patches: for each node, itself and the nodes most relevant to it, in order; and the extractors that make them.
 
-An extractor is a small frozen dataclass of its parameters. It prepares a graph once, turns what it prepared into a
-module that the model reads patches from, does the same for unseen nodes, and gives the response of its filter. Nobody
-else branches on its name.
+An extractor is a frozen dataclass of its parameters. It prepares a graph once, turns the result into a module that the
+model reads patches from, does the same for unseen nodes, and returns the response of its filter. No other code branches
+on its name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpatcher.errors import check_count
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
 
-Progress = Callable[[int, int], None]  # called with steps done and steps in all
+Progress = Callable[[int, int], None]  # called with the steps done and the total
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class Patches:
         return np.unique(self.index[self.index >= 0])
 
     def relabel(self, nodes: IntArray) -> Patches:
-        """Return the patches with each member replaced by its position in ``nodes``, which ascend."""
+        """Return the patches with each member replaced by its position in ``nodes``, which must ascend."""
         return Patches(positions(self.index, nodes), self.score)
 
     def source(self) -> FixedPatches:
@@ -71,7 +71,7 @@ class Patches:
 
 
 def positions(index: IntArray, nodes: IntArray) -> IntArray:
-    """Return the position of each entry of ``index`` in ``nodes``, which ascend; -1 stays."""
+    """Return the position of each entry of ``index`` in ``nodes``, which must ascend; -1 stays -1."""
     return np.where(index >= 0, np.searchsorted(nodes, index), -1).astype(np.int32)
 
 
@@ -81,22 +81,22 @@ class PatchSource(nn.Module, ABC):
     size: int  # of a patch, p
     learned: ClassVar[bool] = False  # whether the patches depend on weights that are trained
     rows: int | None = None  # number of patches, where they are in memory
-    fill: float = 1.0  # fraction of the positions that have a member, or more
+    fill: float = 1.0  # upper bound of the fraction of positions that have a member
 
     @abstractmethod
     def forward(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        """Return index, shape (b, p), -1 where a patch runs short, and score, shape (b, p)."""
+        """Return index, shape (b, p), padded with -1, and score, shape (b, p)."""
 
     @abstractmethod
     def patches(self) -> Patches:
         """Return the patches of all nodes."""
 
     def reselect(self) -> None:
-        """Let the selection follow the weights; nothing to do where patches are fixed."""
+        """Select the members again by the current weights; does nothing if patches are fixed."""
 
 
 class FixedPatches(PatchSource):
-    """Patches of all nodes, made before training."""
+    """Patches of all nodes, computed before training."""
 
     def __init__(self, patches: Patches) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class FixedPatches(PatchSource):
 
 @dataclass(frozen=True)
 class Extractor(ABC):
-    """How patches are made; one subclass per filter.
+    """Base class of extractors; one subclass per filter.
 
     Parameters
     ----------
@@ -135,15 +135,15 @@ class Extractor(ABC):
         check_count(size=self.size)
 
     def resolve(self, graph: Graph, memory: int | None = None) -> tuple[Extractor, ...]:
-        """Return the extractors to train with on this graph: itself, or what it stands for.
+        """Return the extractors to compare on this graph, with all choices made; usually one.
 
-        ``memory`` is the bytes that eigenvectors may take; by default half of what is free.
+        ``memory`` is the bytes that eigenvectors may take; by default half of the free memory.
         """
         return (self,)
 
     @abstractmethod
     def prepare(self, graph: Graph, *, memory: int | None = None, progress: Progress | None = None) -> Any:
-        """Return what all training runs on a graph share: patches, or candidates and their products."""
+        """Return the data that all training runs on a graph share: patches, or candidates and their products."""
 
     def source(self, data: Any) -> PatchSource:
         """Return the module that serves patches from what `prepare` or `prepare_unseen` returned."""
@@ -151,7 +151,7 @@ class Extractor(ABC):
 
     @abstractmethod
     def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> Any:
-        """Return what `prepare` gives for the unseen nodes alone, as the extended graph would have it."""
+        """Return the result of `prepare` on the extended graph, for the unseen nodes only."""
 
     @abstractmethod
     def response(self, values: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ DIRECTIONS = ("both", "out", "in")
 
 
 def directed_adjacency(graph: Graph, self_loops: bool, direction: str) -> sp.csr_array:
-    """Return the adjacency whose row v holds the nodes one step from v, with no self-loop or one at every node."""
+    """Return the adjacency whose row v has the nodes one step from v, with self-loops at no node or at every node."""
     if direction == "both":
         return graph.adjacency(self_loops=self_loops)
     stored = graph.adjacency()
@@ -25,7 +25,7 @@ def directed_adjacency(graph: Graph, self_loops: bool, direction: str) -> sp.csr
 
 
 def step_matrix(graph: Graph, self_loops: bool, direction: str) -> sp.csr_array:
-    """Return D_r^-1/2 A D_c^-1/2 with the sums of rows and columns of `directed_adjacency`; Ã for ``both``."""
+    """Return D_r^-1/2 A D_c^-1/2 with the row and column sums of `directed_adjacency`; Ã for ``both``."""
     if direction == "both":
         return graph.normalised(self_loops)
     matrix = directed_adjacency(graph, self_loops, direction)

@@ -32,8 +32,8 @@ from gpatcher.spectral.spectrum import graph_spectrum, is_affordable
 class AutoExtractor(Extractor):
     """The choice between a learned filter and personalised PageRank, by validation loss.
 
-    The learned filter is `AdaptiveFilter`, or `PolynomialFilter` without eigenvectors where these would take more than
-    the memory or ten minutes.
+    The learned filter is `AdaptiveFilter`, or `PolynomialFilter` without eigenvectors if these would exceed the memory
+    or ten minutes.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class AutoExtractor(Extractor):
     eps: float = 1e-5
 
     def resolve(self, graph: Graph, memory: int | None = None) -> tuple[Extractor, ...]:
-        """Return the extractors to train with."""
+        """Return the extractors to compare."""
         parameters = extractor_parameters(self)
         learned = (
             make_extractor("heterophily-aware", parameters)
@@ -60,15 +60,15 @@ class AutoExtractor(Extractor):
         return learned, make_extractor("ppr", parameters)
 
     def prepare(self, graph: Graph, *, memory: int | None = None, progress: Progress | None = None) -> Any:
-        """Refuse: what is prepared depends on the choice."""
+        """Raise an error: the data depend on the choice."""
         raise InputError("auto stands for several extractors; prepare those of resolve(graph)")
 
     def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> Any:
-        """Refuse: what is prepared depends on the choice."""
+        """Raise an error: the data depend on the choice."""
         raise InputError("auto stands for several extractors; use the one that was chosen")
 
     def response(self, values: Tensor) -> Tensor:
-        """Refuse: the response depends on the choice."""
+        """Raise an error: the response depends on the choice."""
         raise InputError("auto has no response before it is fitted")
 
 
@@ -82,7 +82,7 @@ def extractor_parameters(extractor: Extractor) -> dict[str, Any]:
 
 
 def make_extractor(name: str, parameters: Mapping[str, Any] | None = None) -> Extractor:
-    """Return the extractor of this name; parameters that only other extractors have are ignored, unknown ones refused.
+    """Return the extractor of this name; parameters of other extractors are ignored, unknown ones are an error.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def make_extractor(name: str, parameters: Mapping[str, Any] | None = None) -> Ex
 
 
 def extract_patches(graph: Graph, extractor: Extractor | str = "ppr", *, memory: int | None = None) -> Patches:
-    """Extract the patch of every node; a learned filter is taken as it starts, before training.
+    """Extract the patch of every node; a learned filter has its initial weights.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def extract_patches(graph: Graph, extractor: Extractor | str = "ppr", *, memory:
     extractor : Extractor or str
         An extractor such as ``PPR(size=8)``, or the name of one with its defaults.
     memory : int, optional
-        Bytes that eigenvectors may take; by default half of what is free.
+        Bytes that eigenvectors may take; by default half of the free memory.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Patches by hop: the nodes that a walk of k steps ends at."""
+"""Patches by hop: the nodes that are reached by a walk of k steps."""
 
 from __future__ import annotations
 
@@ -23,20 +23,19 @@ _BLOCK = 256  # rows of the power at a time
 
 @dataclass(frozen=True)
 class Hop(Extractor):
-    r"""The k-th power of one step.
+    r"""Patches by the k-th power of the normalised adjacency.
 
     .. math:: r_v = (S^\top)^k e_v, \qquad S = D_{out}^{-1/2} A D_{in}^{-1/2}
 
-    along the edges (``out``), against them (``in``, Aᵀ in place of A), or on the undirected graph (``both``, S = Ã).
-    With ``hop=1`` and a size above the largest degree, the sum over a patch is that of a GCN layer, without the node
-    itself.
+    along the edges (``out``), in reverse (``in``, Aᵀ in place of A), or on the undirected graph (``both``, S = Ã). With
+    ``hop=1`` and a size above the largest degree, the sum over a patch is that of a GCN layer without self-loops.
 
     Parameters
     ----------
     hop : int
-        Steps k.
+        Number of steps k.
     direction : {"both", "out", "in"}
-        Which edges a step takes: all as undirected, as stored, or reversed.
+        Which edges a step follows: all as undirected, as stored, or reversed.
     self_loops : bool
         Whether every node gets a self-loop.
     """
@@ -52,7 +51,7 @@ class Hop(Extractor):
         check_count(hop=self.hop)
 
     def resolve(self, graph: Graph, memory: int | None = None) -> tuple[Extractor, ...]:
-        """Return the hop without positions that no patch of this graph fills."""
+        """Return the extractor with its size reduced to the largest patch of this graph."""
         largest = graph.n
         if self.hop == 1:
             largest = 1 + int(np.diff(directed_adjacency(graph, False, self.direction).indptr).max(initial=0))
@@ -63,7 +62,7 @@ class Hop(Extractor):
         return self._patches(graph, np.arange(graph.n), progress)
 
     def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> Patches:
-        """Return the patches of the unseen nodes in the extended graph, which is built for it."""
+        """Return the patches of the unseen nodes; builds the extended graph."""
         return self._patches(unseen.extended(), unseen.nodes, None)
 
     def response(self, values: Tensor) -> Tensor:

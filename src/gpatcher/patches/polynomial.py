@@ -1,7 +1,7 @@
 """The learned polynomial filter without eigenvectors, for graphs of any size.
 
 The score of a pair under g(λ) = Σ_k w_k T_k(λ) is Σ_k w_k T_k(Ã)[v, u]. The entries T_k(Ã)[v, u], the moments of the
-pair, come from walks around v for a few candidates u; after that a step of training costs K products per pair.
+pair, are computed by walks around v for a few candidates u; a training step then costs K products per pair.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from gpatcher.spectral.spectrum import is_affordable
 
 _TOTAL_BUDGET = 4_000_000_000  # entries of Ã that all walks together visit by default ...
 _LEAST_BUDGET = 10_000  # ... but at least this many in a step from a node
-_BLOCK = 64  # nodes walked from at a time
+_BLOCK = 64  # source nodes at a time
 _WIDE_EPS = 1e-4  # of the PageRank that finds the farther candidates
 
 
 @dataclass(frozen=True)
 class PolynomialFilter(LearnedFilter):
-    """Patches by the filter `Polynomial`: one weight per power; its other parameters are inherited.
+    """Patches by the filter `Polynomial`: one weight per power; see `LearnedFilter` for the other parameters.
 
     Parameters
     ----------
     eps : float
-        Residual per degree of the push that finds candidates where no eigenvectors are used.
+        Residual per degree of the push that finds candidates, if no eigenvectors are used.
     exact : bool, optional
-        Whether to use eigenvectors; by default where they take neither more than the memory nor ten minutes.
+        Whether to use eigenvectors; by default if they exceed neither the memory nor ten minutes.
     """
 
     name: ClassVar[str] = "polynomial"
@@ -80,7 +80,7 @@ class PolynomialFilter(LearnedFilter):
         return moment_products(adjacency, np.arange(graph.n), self, moment_budget(graph.n, self.K), progress=progress)
 
     def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> PairProducts:
-        """Return what the extended graph gives for the unseen nodes; without eigenvectors by walks from them alone."""
+        """Return the products of the unseen nodes; without eigenvectors, only by walks from these nodes."""
         n = unseen.graph.n + unseen.count
         if self._is_exact(n, memory):
             return super().prepare_unseen(unseen, memory=memory)
@@ -99,9 +99,9 @@ def moment_products(
     overlay: Overlay = None,
     progress: Progress | None = None,
 ) -> PairProducts:
-    """Choose candidates around nodes by local push and compute their moments: what `SpectralPatches` learns from.
+    """Choose candidates around nodes by local push and compute their moments, for `SpectralPatches`.
 
-    Half of the candidates are the top by personalised PageRank, as the filter starts, half by a wider one.
+    Half of the candidates are the top by personalised PageRank, the initial filter, half by one with a wider reach.
     """
 
     def in_pass(number: int) -> Callable[[int, int], None] | None:
@@ -129,12 +129,12 @@ def pair_moments(
 
     .. math:: T_{k+1}(\tilde A)\, e_v = 2 \tilde A\, T_k(\tilde A)\, e_v - T_{k-1}(\tilde A)\, e_v
 
-    A step from a node visits at most ``budget`` entries of Ã, so time is O(n K budget) on any graph, and exact where
-    the budget covers all entries. Beyond it the nodes that weigh least per entry do not pass their value on. With δ_j
-    what they hold in step j, the error of M[v, ·, k] is at most 2 Σ_j (k - j) ‖δ_j‖ in the Euclidean norm.
+    A step from a node visits at most ``budget`` entries of Ã, so the time is O(n K budget) on any graph; the result is
+    exact if the budget covers all entries. Otherwise the nodes with the smallest values per entry are not propagated.
+    With δ_j their values in step j, the error of M[v, ·, k] is at most 2 Σ_j (k - j) ‖δ_j‖ in the Euclidean norm.
 
-    Row v of ``candidates``, which ends with -1, belongs to ``nodes[v]``, by default to node v. The default budget keeps
-    the whole at about 4 · 10^9 visits, and is at least 10,000.
+    Row v of ``candidates``, padded with -1, belongs to ``nodes[v]``, by default to node v. The default budget limits
+    all walks together to about 4 · 10^9 visits, and is at least 10,000.
 
     Examples
     --------
@@ -167,7 +167,7 @@ def _walk_moments(
 
 
 def moment_budget(n: int, K: int, budget: int | None = None) -> int:
-    """Return the entries of Ã that a step from a node may visit in a graph of n nodes, unless given."""
+    """Return the budget if given, else the default number of entries of Ã that a step from a node may visit."""
     check_count(K=K)
     budget = max(_LEAST_BUDGET, _TOTAL_BUDGET // (n * K)) if budget is None else budget
     check_at_least(1, budget=budget)

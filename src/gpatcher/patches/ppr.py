@@ -24,8 +24,8 @@ from gpatcher.patches.direction import DIRECTIONS, directed_adjacency
 from gpatcher.scale.executors import LocalEngine
 from gpatcher.spectral.filters import ppr_response
 
-_BLOCK = 256  # sources pushed from at a time
-_NEGLIGIBLE = 1e-16  # a score or a remainder below this is rounding
+_BLOCK = 256  # source nodes at a time
+_NEGLIGIBLE = 1e-16  # a score or a remainder below this is a rounding error
 _TIE = 1e-6  # scores that differ by a smaller fraction are equal in single precision
 
 
@@ -35,20 +35,20 @@ class PPR(Extractor):
 
     .. math:: r_v = (1 - c)(I - c\tilde A)^{-1} e_v, \qquad r_v = (1 - c)(I - cP^\top)^{-1} e_v
 
-    with P = D⁻¹A the random walk along the edges (``out``) or against them (``in``); it ends at a node without such
-    edges. Found by local push: the error of a score is at most eps · sqrt(d_v d_u), for a directed walk eps times the
-    sum of the degrees, and a node that the walk does not reach is in no patch.
+    with P = D⁻¹A the random walk along the edges (``out``) or in reverse (``in``); it ends at a node without such
+    edges. Computed by local push: the error of a score is at most eps · sqrt(d_v d_u), for a directed walk eps times
+    the sum of the degrees. A node that the walk does not reach is in no patch.
 
     Parameters
     ----------
     c : float
         Damping factor, in (0, 1): how far the walk goes.
     eps : float
-        Residual per degree below which a node is not pushed; smaller is more exact.
+        Residual per degree below which a node is not pushed; smaller values are more accurate.
     self_loops : bool
         Whether every node gets a self-loop.
     direction : {"both", "out", "in"}
-        Which edges a walk takes: all as undirected, as stored, or reversed.
+        Which edges a walk follows: all as undirected, as stored, or reversed.
     """
 
     name: ClassVar[str] = "ppr"
@@ -88,7 +88,7 @@ def check_walk(c: float, eps: float) -> None:
 
 
 class WalkAdjacency(NamedTuple):
-    """The adjacency that walks take, as the kernels read it; symmetric where directions do not count."""
+    """The adjacency of the walks, as arrays for the kernels; symmetric if edges are undirected."""
 
     indptr: IntArray
     indices: IntArray
@@ -99,7 +99,7 @@ class WalkAdjacency(NamedTuple):
 
 
 def walk_adjacency(graph: Graph, self_loops: bool, direction: str = "both") -> WalkAdjacency:
-    """Return the arrays of an adjacency without self-loops, or with one at every node."""
+    """Return the arrays of an adjacency with self-loops at no node or at every node."""
     if not graph.self_loops and not self_loops and direction == "both":
         undirected = graph.undirected()
         indptr, indices, weights = undirected.indptr, undirected.indices, undirected.weights
@@ -115,7 +115,7 @@ _ADJACENCIES: MutableMapping[Graph, dict[tuple[bool, str], WalkAdjacency]] = Wea
 
 
 def cached_adjacency(graph: Graph, self_loops: bool, direction: str = "both") -> WalkAdjacency:
-    """Return `walk_adjacency`, made once per graph however many unseen nodes are asked for."""
+    """Return `walk_adjacency`, cached per graph for repeated predictions of unseen nodes."""
     cached = _ADJACENCIES.setdefault(graph, {})
     if (self_loops, direction) not in cached:
         cached[self_loops, direction] = walk_adjacency(graph, self_loops, direction)
@@ -123,15 +123,15 @@ def cached_adjacency(graph: Graph, self_loops: bool, direction: str = "both") ->
 
 
 def overlay_rows(unseen: UnseenNodes, adjacency: WalkAdjacency, self_loops: bool, direction: str = "both") -> Overlay:
-    """Return the rows that unseen nodes add to an adjacency: those that are new or have new neighbours."""
+    """Return the rows of an adjacency that unseen nodes add or change: those of new nodes and their neighbours."""
     new = unseen.rows >= unseen.graph.n
     matrix = directed_adjacency(unseen.edges, False, direction)
     if self_loops:
-        matrix = sp.csr_array(matrix + sp.diags_array(new.astype(np.float64)))  # known nodes have theirs
+        matrix = sp.csr_array(matrix + sp.diags_array(new.astype(np.float64)))  # known nodes already have a self-loop
     matrix.sort_indices()
     indices = unseen.rows[matrix.indices].astype(adjacency.indices.dtype)
     weights = None if adjacency.weights is None else matrix.data.astype(adjacency.weights.dtype)
-    # added in the order of the row to what known nodes have: bit for bit the sum of the extended graph
+    # added to the degrees of known nodes in row order: bitwise equal to the sums of the extended graph
     degree = np.zeros(len(unseen.rows))
     degree[~new] = adjacency.degree[unseen.rows[~new]]
     sum_rows(matrix.indptr, matrix.data, degree)
@@ -166,7 +166,7 @@ def push_from(
     progress: Progress | None = None,
     threads: int | None = None,
 ) -> Patches:
-    """Return the patches of these sources on an adjacency, with rows laid over it for unseen nodes."""
+    """Return the patches of these sources on an adjacency, with rows replaced or added by ``overlay``."""
     patches = Patches.empty(len(sources), size)
 
     def push(part: slice) -> None:
@@ -195,7 +195,7 @@ def ppr_scores(graph: Graph, nodes: IntArray, c: float, self_loops: bool = False
     """Return the rows r_v = (1 - c)(I - cÃ)^-1 e_v to the precision of float64, shape (b, n).
 
     (1 - c) / (1 - cλ) has the Chebyshev coefficients w_0 = (1 - c) / s and w_k = 2 w_0 t^k, where s = sqrt(1 - c²) and
-    t = (1 - s) / c, so a few products with Ã are exact: O(m) each, which is for checks and not for all nodes.
+    t = (1 - s) / c, so a few products with Ã, O(m) each, are exact. Meant for checks on some nodes.
     """
     matrix = graph.normalised(self_loops)
     root = np.sqrt(1 - c * c)
@@ -213,7 +213,7 @@ def ppr_scores(graph: Graph, nodes: IntArray, c: float, self_loops: bool = False
 
 
 def top_recall(patches: Patches, scores: FloatArray) -> FloatArray:
-    """Return the fraction of the true top p - 1, by exact scores (b, n), that each of b patches holds, shape (b,).
+    """Return the fraction of the true top p - 1, by exact scores (b, n), that each of b patches contains, shape (b,).
 
     Where several nodes tie with the last of the true top, any of them counts.
     """

@@ -16,9 +16,9 @@ from gpatcher.patches.ppr import PPR
 class AddPatches(BaseTransform):  # type: ignore[misc]
     """Add the patch of every node to a graph: ``patch_index`` (n, p) and ``patch_score`` (n, p).
 
-    The node itself comes first, then others by descending score; -1 and score 0 where a patch runs short. A directed
-    graph is read as undirected. For one graph with many nodes: torch_geometric's batches of several graphs would shift
-    the -1 too.
+    The node itself comes first, then others by descending score; patches are padded with -1 and score 0. Edges are
+    treated as undirected, unless the extractor has a ``direction``. Not for batches of several graphs: torch_geometric
+    would shift the padding -1 too.
 
     Parameters
     ----------

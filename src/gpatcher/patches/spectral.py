@@ -20,8 +20,8 @@ from gpatcher.patches.base import Extractor, Patches, PatchSource, Progress, pos
 from gpatcher.spectral.filters import Adaptive, Bandpass, Heat, LearnableFilter, Polynomial, Shared, response
 from gpatcher.spectral.spectrum import Spectrum, graph_spectrum
 
-_NEGLIGIBLE = 1e-6  # a score below this fraction of the row's largest is rounding: the node is not reached
-_BLOCK = 1024  # rows of R made at a time
+_NEGLIGIBLE = 1e-6  # a score below this fraction of the row's largest is a rounding error: the node is not reached
+_BLOCK = 1024  # rows of R at a time
 _ALL_NODES = 512  # up to this many nodes, every node is a candidate
 _FEWEST_CANDIDATES = 64
 WIDE_C = 0.9  # damping factor of the PageRank that finds the farther candidates
@@ -57,7 +57,7 @@ class SpectralExtractor(Extractor):
             return self.filter()(values)
 
     def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> Any:
-        """Return what the eigenvectors of the extended graph give for the unseen nodes."""
+        """Return the patches or products of the unseen nodes, from the eigenvectors of the extended graph."""
         return self.prepare(unseen.extended(), memory=memory)[unseen.nodes]
 
 
@@ -97,10 +97,10 @@ class BandpassFilter(FixedFilter):
 
 
 def spectral_patches(spectrum: Spectrum, g: FloatArray, size: int) -> Patches:
-    """Take the top of each row of R = U g(Λ) Uᵀ (Eq. 5 and 6), a block of rows at a time.
+    """Select the top p of each row of R = U g(Λ) Uᵀ (Eq. 5 and 6), a block of rows at a time.
 
-    NOTE[DIFF] the node itself always comes first, whatever its score: the sum of Eq. 5 starts at k = 1, so nothing
-    else would put it there, and the appendix has a patch hold "a node and its top p".
+    NOTE[DIFF] the node itself always comes first, whatever its score: the sum of Eq. 5 starts at k = 1, so its score
+    need not be the largest, and in the appendix a patch is "a node and its top p".
     """
     patches = Patches.empty(len(spectrum.values), size)
     scaled = spectrum.vectors * g.astype(spectrum.vectors.dtype)
@@ -118,11 +118,11 @@ def spectral_patches(spectrum: Spectrum, g: FloatArray, size: int) -> Patches:
 class PairProducts:
     """Entries of φ_f(Ã) for candidates u around each node v: T[v, u, f] = Σ_i φ_f(λ_i) U_vi U_ui.
 
-    A filter's score of a pair is T[v, u] · coefficients(w): exact, and without making R. Made once per graph and kind
-    of filter; all training runs share it.
+    A filter's score of a pair is T[v, u] · coefficients(w): exact, and without computing R. Computed once per graph
+    and kind of filter, and shared by all training runs.
     """
 
-    candidates: Tensor  # int32, (n, candidates): the node itself first, -1 where there are no more
+    candidates: Tensor  # int32, (n, candidates): the node itself first, padded with -1
     products: Tensor  # float32, (n, candidates, F)
 
     @property
@@ -138,7 +138,7 @@ class PairProducts:
         return np.unique(self.candidates[self.candidates >= 0].numpy())
 
     def relabel(self, nodes: IntArray) -> PairProducts:
-        """Return the pairs with each candidate replaced by its position in ``nodes``, which ascend."""
+        """Return the pairs with each candidate replaced by its position in ``nodes``, which must ascend."""
         return PairProducts(torch.from_numpy(positions(self.candidates.numpy(), nodes)), self.products)
 
 
@@ -149,9 +149,9 @@ class LearnedFilter(SpectralExtractor):
     Parameters
     ----------
     c : float
-        The filter starts as personalised PageRank with this damping factor.
+        Damping factor of the initial filter, personalised PageRank.
     candidates : int
-        Nodes that may enter a patch, as a multiple of ``size``; at least 64 in all.
+        Nodes that may enter a patch, as a multiple of ``size``; at least 64.
     """
 
     c: float = 0.5
@@ -177,7 +177,7 @@ class LearnedFilter(SpectralExtractor):
 
 @dataclass(frozen=True)
 class AdaptiveFilter(LearnedFilter):
-    """Patches by the heterophily-aware filter `Adaptive`, the paper's own; its other parameters are inherited.
+    """Patches by the paper's heterophily-aware filter, `Adaptive`; see `LearnedFilter` for the other parameters.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ class SharedFilter(LearnedFilter):
 
 
 class SpectralPatches(PatchSource):
-    """The learned extractor: a filter's weights decide, through the scores, who is in a patch and how it counts."""
+    """Patches of a learned filter: its scores select the members of a patch and weight them."""
 
     learned = True
 
@@ -224,7 +224,7 @@ class SpectralPatches(PatchSource):
 
     candidates: Tensor  # (n, candidates)
     products: Tensor  # (n, candidates, F)
-    members: Tensor  # (n, p) ids of the selected nodes; what is saved
+    members: Tensor  # (n, p) ids of the selected nodes; saved with the model
     columns: Tensor  # (n, p) their columns among the candidates
 
     @torch.no_grad()
@@ -249,7 +249,7 @@ class SpectralPatches(PatchSource):
             self.members[part] = torch.where(same.any(2), self.members[part], -1)
 
     def forward(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        """Return index, shape (b, p), -1 where a patch runs short, and score, shape (b, p)."""
+        """Return index, shape (b, p), padded with -1, and score, shape (b, p)."""
         index = self.members[nodes]
         score = self.products[nodes[:, None], self.columns[nodes]] @ self.filter.coefficients()
         # a candidate that the filter does not reach is not a member
@@ -257,7 +257,7 @@ class SpectralPatches(PatchSource):
         mask = (index >= 0) & (magnitude > _NEGLIGIBLE * magnitude.amax(1, keepdim=True))
         mask[:, 0] = True
         index, score = torch.where(mask, index, -1).long(), torch.where(mask, score, 0.0)
-        short = self.size - index.shape[1]  # a graph of fewer than p nodes
+        short = self.size - index.shape[1]  # positive if the graph has fewer than p nodes
         return F.pad(index, (0, short), value=-1), F.pad(score, (0, short))
 
     @torch.no_grad()
@@ -270,8 +270,8 @@ class SpectralPatches(PatchSource):
 def spectral_products(spectrum: Spectrum, filter: LearnableFilter, count: int) -> PairProducts:
     """Choose candidates and compute their products.
 
-    Half of the candidates are the top of each row by the filter before training, half by a wide PageRank; in a graph of
-    up to 512 nodes every node is one.
+    Half of the candidates are the top of each row by the filter before training, half by a PageRank with a wider
+    reach; in a graph of up to 512 nodes every node is a candidate.
     """
     n = len(spectrum.values)
     count = n if n <= _ALL_NODES else min(count, n)
@@ -299,7 +299,7 @@ def merge_candidates(near: IntArray, wide: IntArray, count: int) -> IntArray:
 def pair_products(spectrum: Spectrum, candidates: IntArray, basis: FloatArray) -> FloatArray:
     """Return T[v, j, f] = Σ_i φ_f(λ_i) U_vi U_ui for u = candidates[v, j]; shape (n, candidates, F).
 
-    It holds entries of the matrices φ_f(Ã), so it does not depend on the choice of the eigenvectors.
+    These are entries of the matrices φ_f(Ã), so they do not depend on the choice of the eigenvectors.
     """
     n, width = candidates.shape
     vectors = torch.from_numpy(np.ascontiguousarray(spectrum.vectors))

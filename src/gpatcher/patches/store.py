@@ -1,7 +1,7 @@
-"""Patch table: the patches of millions of nodes on disk, made shard by shard and read by memory map.
+"""Patch table: the patches of all nodes on disk, written shard by shard and memory-mapped.
 
-A folder holds ``manifest.json`` and one ``.npy`` file per shard: for each node a row of p ids (int32) and p scores
-(float32). The name of a shard ends in the checksum of its content, so it exists whole, under that name, or not at all.
+The folder has ``manifest.json`` and one ``.npy`` file per shard: for each node a row of p ids (int32) and p scores
+(float32). The name of a shard ends in the checksum of its content, so a shard under its final name is complete.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from gpatcher.scale.executors import Engine, LocalEngine
 _FORMAT = "gpatcher-patches"
 _VERSION = 3
 _MANIFEST = "manifest.json"
-_SHARDS = 128  # by default, as long as a shard keeps within these numbers of nodes
+_SHARDS = 128  # by default, within these limits on the nodes per shard
 _SMALLEST_SHARD, _LARGEST_SHARD = 1024, 65536
 
 
 @dataclass(frozen=True, eq=False)
 class PatchTable:
-    """The patches of every node of a graph, on disk; ``table[nodes]`` reads those of some.
+    """The patches of every node of a graph, on disk; ``table[nodes]`` reads those of some nodes.
 
     Create one with `write_patches`, open it with `PatchTable.open`.
 
@@ -47,9 +47,9 @@ class PatchTable:
     shard : int
         Nodes per shard.
     extractor : PPR
-        What the patches were made with.
+        The extractor that computed the patches.
     fingerprint : str
-        Of the graph that they were made from.
+        Fingerprint of their graph.
     files : tuple of str
         Name of each shard.
 
@@ -72,7 +72,7 @@ class PatchTable:
 
     @classmethod
     def open(cls, folder: str | Path, graph: Graph | None = None) -> PatchTable:
-        """Open a finished table; with a graph, refuse the table of another one."""
+        """Open a finished table; with ``graph``, the table of another graph is an error."""
         folder = Path(folder)
         manifest = _read_manifest(folder)
         if manifest is None:
@@ -110,7 +110,7 @@ class PatchTable:
         return self.n
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # other processes get the path, not what is mapped
+        # pickled as its path for other processes, without the mapped arrays
         return PatchTable.open, (self.folder,)
 
     def __getitem__(self, nodes: Any) -> Patches:
@@ -132,7 +132,7 @@ class PatchTable:
         return StoredPatches(self)
 
     def verify(self, progress: Progress | None = None) -> None:
-        """Compare every shard with its checksum; an error names the first that is damaged."""
+        """Compare every shard with its checksum; the first damaged one is an error."""
         for number, name in enumerate(self.files):
             _check_content(self.folder / name)
             if progress is not None:
@@ -150,7 +150,7 @@ class PatchTable:
 
 
 class StoredPatches(PatchSource):
-    """Patches read from a table on disk, those of a batch at a time."""
+    """Patches read from a table on disk, a batch at a time."""
 
     def __init__(self, table: PatchTable) -> None:
         super().__init__()
@@ -181,9 +181,9 @@ def write_patches(
 ) -> PatchTable:
     """Write the patches of all nodes by personalised PageRank into a folder, shard by shard.
 
-    A call that was interrupted continues when it is made again: finished shards stay as they are. The files do not
-    depend on the engine or the number of threads. Each worker writes the shards that it makes, so on a cluster the
-    folder must lie on a file system that all machines share.
+    After an interruption, the same call continues with the missing shards. The files do not depend on the engine or the
+    number of threads. Each worker writes the shards that it computes, so on a cluster the folder must be on a file
+    system that all machines share.
 
     Parameters
     ----------
@@ -192,11 +192,11 @@ def write_patches(
     extractor : PPR, optional
         By default ``PPR(size=32)``.
     shard : int, optional
-        Nodes per shard; by default a 128th of all, but at least 1,024 and at most 65,536.
+        Nodes per shard; by default n / 128, but at least 1,024 and at most 65,536.
     engine : Engine, optional
         Where the work is done; by default on all cores of this machine.
     progress : callable, optional
-        Called with nodes done and nodes in all.
+        Called with the nodes done and the total.
 
     Returns
     -------
@@ -231,14 +231,14 @@ def _make_shards(
     engine: Engine,
     progress: Progress | None,
 ) -> None:
-    """Make the missing shards and enter them into ``files``."""
+    """Write the missing shards and enter their names into ``files``."""
     n = graph.n
     parts = {number: (number * shard, min((number + 1) * shard, n)) for number in range(-(-n // shard))}
     missing = [(number, part) for number, part in parts.items() if number not in files]
     if not missing:
         return
     done = sum(stop - start for number, (start, stop) in parts.items() if number in files)
-    # the arrays one by one: an executor shares each with every machine once
+    # as separate arrays: an executor sends each to every machine once
     shared = (folder.absolute(), extractor, *walk_adjacency(graph, extractor.self_loops, extractor.direction))
     for (number, (start, stop)), name in engine.map(_make_shard, missing, shared=shared):
         if not (folder / name).is_file():
@@ -284,7 +284,7 @@ def _to_npy(rows: npt.NDArray[Any]) -> memoryview:
 
 
 def _finished_shards(folder: Path, manifest: dict[str, Any], size: int) -> dict[int, str]:
-    """Return the names of the finished shards by number; an error names one that is damaged."""
+    """Return the names of the finished shards by number; a damaged one is an error."""
     files = {}
     for path in sorted(folder.glob("*-*.npy")):
         number = int(path.name.partition("-")[0])
@@ -348,7 +348,7 @@ def _check_graph(folder: Path, manifest: _Manifest, graph: Graph) -> None:
 
 
 def _check_same(folder: Path, shard: int, extractor: PPR, graph: Graph) -> None:
-    """Refuse a folder whose table, finished or not, differs from the one asked for."""
+    """Raise an error if the table in the folder, finished or not, differs from the requested one."""
     existing = _read_manifest(folder)
     if existing is None:
         return

@@ -16,7 +16,7 @@ from gpatcher.patches.base import Extractor, Patches, PatchSource, Progress
 
 @dataclass(frozen=True)
 class ShuffledExtractor(Extractor):
-    """An extractor whose patches lose their order: the positions after the node itself are permuted, once per node."""
+    """An extractor with shuffled patches: the positions after the node itself are permuted, once per node."""
 
     name: ClassVar[str] = "shuffled"
     extractor: Extractor
@@ -31,7 +31,7 @@ class ShuffledExtractor(Extractor):
         return self.extractor.prepare_unseen(unseen, memory=memory)
 
     def source(self, data: Any) -> PatchSource:
-        """Return the extractor's module; what a model reads from it has its positions permuted."""
+        """Return the extractor's module with the positions of its patches permuted."""
         module = self.extractor.source(data)
         n = len(module.patches().index)
         columns = np.tile(np.arange(1, self.size), (n, 1))
@@ -51,7 +51,7 @@ class ShuffledExtractor(Extractor):
 
 
 def patch_graph(graph: Graph, patches: Patches) -> Graph:
-    """Return the graph in which each node is joined to the members of its patch; features and labels stay."""
+    """Return the graph with an edge from each node to the members of its patch; features and labels stay."""
     members = patches.index[:, 1:]
     source, column = np.nonzero(members >= 0)
     edges = np.stack([source, members[source, column]]).astype(np.int64)

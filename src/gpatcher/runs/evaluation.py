@@ -1,4 +1,4 @@
-"""Evaluation of a trained model: all that the page of a run shows, kept beside the model as evaluation.json."""
+"""Evaluation of a trained model: the content of the page of a run, saved with the model as evaluation.json."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from gpatcher.trust.explain import Explanation
 
 _FORMAT, _VERSION = "gpatcher-evaluation", 2
 EVALUATION = "evaluation.json"
-# on a larger graph the edges are not read, so that a memory limit holds
+# on larger graphs the edges are not read, to stay within the memory limit
 _MAX_NODES, _MAX_EDGES = 200_000, 20_000_000
 _LEVELS = (0.8, 0.9, 0.95)  # of the conformal sets
-_EXPLAINED, _EXPLAINED_WRONG = 200, 150  # nodes to explain; at most so many of them misclassified
+_EXPLAINED, _EXPLAINED_WRONG = 200, 150  # nodes to explain, and the maximum of misclassified ones among them
 _FEWER = 20
 
 
@@ -49,7 +49,7 @@ class BaselineResult:
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A row of the leaderboard; all accuracies are of the same nodes."""
+    """A row of the leaderboard; all accuracies are on the same nodes."""
 
     name: str
     role: str  # model, member or baseline
@@ -64,10 +64,10 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """The model against another on the same nodes."""
+    """The model compared with another on the same nodes."""
 
-    name: str  # of the other
-    gain: float  # accuracy of the model minus that of the other
+    name: str  # of the other model
+    gain: float  # accuracy of the model minus that of the other one
     low: float  # 95 % interval of the gain, paired by node
     high: float
 
@@ -100,10 +100,10 @@ class Evaluation:
     extractor: str
     patch_size: int
     adjacency_features: bool  # rows of the adjacency matrix are among the features
-    parameters: int  # trainable ones
+    parameters: int  # number of trainable parameters
     part: str  # the evaluated nodes: test, or validation if no test node has a label
     split_sizes: tuple[int, int, int]
-    metrics: dict[str, float | None]  # see `gpatcher.training.metrics.measure_all`; None where not defined
+    metrics: dict[str, float | None]  # see `gpatcher.training.metrics.measure_all`; None if undefined
     val_accuracy: float
     classes: tuple[str, ...]
     per_class: PerClass
@@ -111,7 +111,7 @@ class Evaluation:
     raw: Reliability
     calibrated: Reliability
     calibration: Calibration
-    coverage: list[tuple[float, float, float]]  # of conformal sets: level, fraction that holds the label, mean size
+    coverage: list[tuple[float, float, float]]  # of conformal sets: level, coverage, mean size
     by_heterophily: Groups | None  # None if no evaluated node has a labelled neighbour, or the graph is large
     by_degree: Groups | None  # None for a large graph
     baselines: tuple[BaselineResult, ...]
@@ -123,10 +123,10 @@ class Evaluation:
     seconds: float | None  # of training; None for a loaded model
     explanations: list[Explanation]  # of some nodes, misclassified ones first
     misclassified: int  # nodes of test and validation
-    misclassified_shown: int  # those of them that are explained
+    misclassified_shown: int  # how many of these are explained
     nodes: int  # of the graph
     diagnosis: Diagnosis | None  # None for a large graph
-    notes: list[str]  # what was not done, and why
+    notes: list[str]  # what was skipped, and why
 
     @property
     def accuracy(self) -> float:
@@ -147,7 +147,7 @@ def write_evaluation(evaluation: Evaluation, folder: str | Path) -> Path:
 
 
 def read_evaluation(folder: str | Path) -> Evaluation:
-    """Read what `write_evaluation` wrote; every number is equal to the last bit."""
+    """Read an evaluation that `write_evaluation` wrote; numbers are preserved exactly."""
     path = Path(folder) / EVALUATION
     if not path.is_file():
         raise InputError(f"there is no {path.name} in {folder}; 'gpatcher fit --out {folder}' writes one")
@@ -156,7 +156,7 @@ def read_evaluation(folder: str | Path) -> Evaluation:
 
 
 def is_large(graph: Graph) -> bool:
-    """Return whether the evaluation of this graph skips what needs all its edges."""
+    """Return whether the evaluation of this graph skips measures that need all its edges."""
     return graph.n > _MAX_NODES or graph.stored_edges > _MAX_EDGES
 
 
@@ -173,7 +173,7 @@ def evaluated_nodes(classifier: NodeClassifier, graph: Graph) -> tuple[str, IntA
 def evaluate(
     classifier: NodeClassifier, graph: Graph, baselines: Sequence[BaselineResult] = (), notes: Sequence[str] = ()
 ) -> Evaluation:
-    """Evaluate a model on nodes that it was not trained on, beside the results of others on the same nodes."""
+    """Evaluate a model on nodes that it was not trained on, and compare it with baselines on the same nodes."""
     part, nodes = evaluated_nodes(classifier, graph)
     y = graph.labels()[nodes]
     classes = tuple(str(name) for name in classifier.classes_)
@@ -181,7 +181,7 @@ def evaluate(
     predicted = logits.argmax(1)
     probability = classifier.calibration_.probability(logits)
     started = time.perf_counter()
-    classifier.decision_function(graph, nodes)  # once more, with all patches made
+    classifier.decision_function(graph, nodes)  # timed, with all patches computed
     ms_per_node = 1000 * (time.perf_counter() - started) / len(nodes)
     model, extractor, patch_size, adjacency, parameters = _describe_model(classifier)
     predictions = {model: predicted, **{result.name: result.predicted for result in baselines}}
@@ -295,7 +295,7 @@ def _leaderboard(
     rows = [_row(model, "model", predicted, y, val, seconds=seconds, ms_per_node=ms_per_node)]
     if isinstance(classifier, AutoClassifier):
         for member in classifier.members_:
-            if member.models:  # not of a loaded ensemble without a weight
+            if member.models:  # a loaded ensemble has no models for members of weight 0
                 started = time.perf_counter()
                 own = classifier.member_logits(member, nodes).argmax(1)
                 each = 1000 * (time.perf_counter() - started) / len(nodes)
@@ -336,7 +336,7 @@ def _sample(classifier: GPatcherClassifier, graph: Graph) -> tuple[IntArray, int
     held_out = np.concatenate([split.test, split.val])
     held_out = held_out[y[held_out] >= 0]
     wrong = held_out[classifier.decision_function(graph, held_out).argmax(1) != y[held_out]]
-    # with several rounds an explanation runs over a node's whole field, so there are fewer
+    # with several rounds an explanation covers the whole receptive field, so fewer nodes are explained
     share = 1 if classifier.model.rounds == 1 else _FEWER
     first = wrong[: _EXPLAINED_WRONG // share]
     rest = np.setdiff1d(np.arange(graph.n), first)
@@ -345,7 +345,7 @@ def _sample(classifier: GPatcherClassifier, graph: Graph) -> tuple[IntArray, int
 
 
 def _groups(group: IntArray, names: list[str], y: IntArray, predictions: dict[str, IntArray]) -> Groups:
-    """Return the accuracy within groups 0, 1, …; empty groups and nodes of group -1 are left out."""
+    """Return the accuracy within groups 0, 1, …; empty groups and nodes of group -1 are omitted."""
     count = np.bincount(group[group >= 0], minlength=len(names))
     kept = np.flatnonzero(count)
     accuracy = {
@@ -356,7 +356,7 @@ def _groups(group: IntArray, names: list[str], y: IntArray, predictions: dict[st
 
 
 def _by_heterophily(node: FloatArray, y: IntArray, predictions: dict[str, IntArray]) -> Groups | None:
-    """Group by fifths of the node heterophily; None where it is not defined for any node."""
+    """Group by node heterophily in five intervals; None if it is not defined for any node."""
     if np.isnan(node).all():
         return None
     fifth = np.clip((np.nan_to_num(node) * 5).astype(int), 0, 4)

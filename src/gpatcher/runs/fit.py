@@ -1,4 +1,4 @@
-"""What ``gpatcher fit`` does: one run per split, a record for each, the best model and its evaluation."""
+"""The work of ``gpatcher fit``: one run per split, a record for each, the best model and its evaluation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gpatcher.scale.executors import ProcessEngine, RayEngine
 
 RECORDS, PREDICTIONS = "records.jsonl", "predictions.parquet"
 _LINEAR = {"model.layers": 1, "model.dropout": 0.0}
-# trained beside the kept model, for its page: title, model and changes of its settings
+# trained for comparison with the saved model: title, model and changes of its settings
 SINGLE_BASELINES: dict[str, tuple[str, dict[str, Any]]] = {"MLP": ("mlp", {}), "GCN": ("gcn", {})}
 AUTO_BASELINES: dict[str, tuple[str, dict[str, Any]]] = {
     "Logistic regression": ("mlp", _LINEAR),
@@ -39,28 +39,28 @@ AUTO_BASELINES: dict[str, tuple[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class FitOptions:
-    """How the runs of ``gpatcher fit`` are made.
+    """Options of ``gpatcher fit``.
 
     Parameters
     ----------
     splits : str
         ``all``, or numbers such as ``0,1``.
     seed : int
-        Of the first run; each further run takes the next.
+        Seed of the first run; each further run takes the next.
     device, memory
         See `GPatcherClassifier`.
     source : dict, optional
-        Where the graph came from, kept with the model.
+        Where the graph came from; saved with the model.
     patch_table, engine, workers
         See `GPatcherClassifier.fit`.
     resume : bool
-        Skip runs that are on record with the same settings, and continue from a checkpoint.
+        Whether to skip runs on record with the same settings, and to continue from a checkpoint.
     overwrite : bool
-        Replace a run that the folder holds.
+        Whether to replace an existing run in the folder.
     compare : bool
-        Train baselines on the split of the kept model, for the page.
+        Whether to train baselines on the split of the saved model, for its page.
     refit, cross_validate, jobs
-        Of an ensemble, see `AutoClassifier`.
+        For an ensemble, see `AutoClassifier`.
     """
 
     splits: str = "0"
@@ -83,7 +83,7 @@ class FitProgress:
     """Receives the progress of `fit_splits`; a subclass shows it."""
 
     def extracted(self, done: int, total: int) -> None:
-        """Show the steps of the extraction that are done."""
+        """Show the finished steps of the extraction."""
 
     def epoch(self, run: int, runs: int, epoch: int, epochs: int, figures: dict[str, float]) -> None:
         """Show an epoch of a run."""
@@ -106,11 +106,11 @@ def fit_splits(
     before_saving: Callable[[Path], None] | None = None,
     after: Callable[[Path], None] | None = None,
 ) -> list[Record]:
-    """Train one model per split, append a record for each, keep the one that validated best.
+    """Train one model per split, append a record for each, and save the one with the best validation accuracy.
 
-    What ``settings`` does not give has its default. The folder belongs to this run: one that holds another is refused,
-    see `run_folder`. ``before_saving`` is called with the folder before the first model is saved, to write what else
-    belongs into it, ``after`` at the end, such as to write a page.
+    Missing ``settings`` have their defaults. A folder with another run is an error, see `run_folder`.
+    ``before_saving`` is called with the folder before the first model is saved, to write other files into it; ``after``
+    at the end, for example to write a page.
     """
     if model not in (*PATCHERS, AUTO):
         raise InputError(f"fit_splits trains one of {', '.join((*PATCHERS, AUTO))}, got {model!r}; run_job a baseline")
@@ -146,7 +146,7 @@ def _run_all(
     progress: FitProgress,
     before_saving: Callable[[Path], None] | None,
 ) -> tuple[list[Record], NodeClassifier | None]:
-    """Return the records, and the classifier that was kept, None where it was evaluated before."""
+    """Return the records, and the classifier that was saved, or None if it was evaluated before."""
     key = settings_hash(settings if options.memory is None else {**settings, "memory": options.memory})
     finished = _finished(out, graph, settings, options.memory) if options.resume else {}
     records: list[Record] = []
@@ -161,7 +161,7 @@ def _run_all(
             records.append(finished[split, seed])
             best = max(best, records[-1]["val_accuracy"])
             continue
-        # the checkpoint of another run or other settings is never taken for this one's
+        # the name identifies graph, settings, split and seed, so that no other run's checkpoint is used
         checkpoint = out / f"checkpoint-{graph.content_hash}-{key}-{split}-{seed}.safetensors"
 
         def show(epoch: int, figures: dict[str, float], number: int = number) -> None:
@@ -179,7 +179,7 @@ def _run_all(
             auto=auto,
             **how,
         )
-        # the model first: a run that is on record is not made again
+        # save the model first: a run on record is not repeated
         if run.record["val_accuracy"] > best and run.classifier is not None:
             best, kept = run.record["val_accuracy"], run.classifier
             if before_saving is not None:
@@ -190,7 +190,7 @@ def _run_all(
         _remove_checkpoints(checkpoint)
         records.append(run.record)
     if kept is None and not (out / EVALUATION).exists():
-        # all runs were finished, but a kill came before the evaluation
+        # all runs had finished, but the process was killed before the evaluation
         kept = load_model(out, graph)
     return records, kept
 
@@ -207,14 +207,14 @@ def _finished(out: Path, graph: Graph, settings: dict[str, Any], memory: int | N
 
 def _remove_checkpoints(checkpoint: Path) -> None:
     """Remove the checkpoint of a run: a file, one for each choice of extractors, or a folder with members."""
-    # a name begins with a letter, so that seed 1 does not match those of seed 10
+    # the suffix begins with a letter, so that seed 1 does not match seed 10
     for path in (checkpoint, *checkpoint.parent.glob(f"{checkpoint.stem}-[a-z]*{checkpoint.suffix}")):
         path.unlink(missing_ok=True)
     remove_folder(checkpoint.with_suffix(""))
 
 
 def _evaluate(classifier: NodeClassifier, graph: Graph, out: Path, options: FitOptions, progress: FitProgress) -> None:
-    """Evaluate a trained model beside baselines, and write evaluation.json, from which its page is made."""
+    """Evaluate a trained model and baselines, and write evaluation.json, from which its page is made."""
     notes = []
     baselines: list[BaselineResult] = []
     if not options.compare:
@@ -230,7 +230,7 @@ def _evaluate(classifier: NodeClassifier, graph: Graph, out: Path, options: FitO
 def train_baselines(
     classifier: NodeClassifier, graph: Graph, progress: FitProgress | None = None, jobs: int | None = 1
 ) -> list[BaselineResult]:
-    """Train baselines on the split of a fitted model: MLP and GCN, beside an ensemble some more."""
+    """Train baselines on the split of a fitted model: MLP and GCN, and more for an ensemble."""
     progress = progress or FitProgress()
     single = isinstance(classifier, GPatcherClassifier)
     settings = baseline_settings(classifier) if isinstance(classifier, GPatcherClassifier) else None
@@ -249,7 +249,7 @@ def train_baselines(
 def _train_one(
     title: str, graph: Graph, split: Split, nodes: IntArray, settings: Any, seed: int, device: str
 ) -> BaselineResult:
-    """Train a baseline; without settings by the protocol of the paper."""
+    """Train a baseline; without settings, by the protocol of the paper."""
     name, changes = AUTO_BASELINES[title]
     if settings is None:
         settings = resolve_settings(name, preset="default", changes=changes)[0]

@@ -1,4 +1,4 @@
-"""The folder of a run: it belongs to one run, which is written by one process at a time."""
+"""The folder of a run: it has a single run, and one process at a time writes to it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ MANIFEST = "run.json"
 
 @contextmanager
 def run_folder(out: Path, identity: Mapping[str, Any], *, resume: bool, overwrite: bool) -> Iterator[Path]:
-    """Yield the folder to write a run into, locked; an error where it holds another run.
+    """Yield the folder to write a run into, locked; an error if it has another run.
 
     Parameters
     ----------
     out : Path
     identity : mapping
-        What the run is made of, as JSON values; kept in ``run.json``.
+        What identifies the run, as JSON values; saved in ``run.json``.
     resume : bool
-        Continue the run in the folder, which must have the same identity.
+        Whether to continue the run in the folder, which must have the same identity.
     overwrite : bool
-        Replace the run in the folder: the new one is written beside it and takes its place at the end.
+        Whether to replace the run in the folder: the new one is written to a temporary folder, which replaces it at the
+        end.
     """
     if resume and overwrite:
         raise InputError("--resume continues the run in the folder, --overwrite replaces it; pass one of them")

@@ -33,20 +33,20 @@ def write_predictions(
     conformal: float | None = None,
     label_type: str | None = None,
 ) -> None:
-    """Write a row for every node, or for unseen nodes, a piece at a time; see `prediction_columns`.
+    """Write a row for every node, or for unseen nodes, in chunks; see `prediction_columns`.
 
     Parameters
     ----------
     classifier : NodeClassifier
     graph : Graph or UnseenNodes
     out : Path or TargetTable
-        A .csv or .parquet file, or a table of a database.
+        A .csv or .parquet file, or a database table.
     progress : callable, optional
-        Called with the nodes that are done and all nodes of a graph.
+        Called with the nodes done and the total.
     conformal : float, optional
-        Level of sets.
+        Level of conformal sets, in (0, 1).
     label_type : str, optional
-        Dtype of the classes in a table of a database, such as int64; by default they are text, as in files.
+        Dtype of the classes in a database table, such as int64; by default they are text, as in files.
     """
     as_text = isinstance(out, TargetTable) or out.suffix.lower() == ".csv"
 
@@ -73,7 +73,7 @@ def _with_types(columns: Columns, label_type: str | None) -> Columns:
 
 
 def piecewise(graph: Graph) -> Iterator[IntArray]:
-    """Yield the nodes in pieces; who predicts in the same pieces gets the same bits."""
+    """Yield the nodes in chunks; predictions are bitwise equal if computed in the same chunks."""
     for start in range(0, graph.n, PIECE):
         yield np.arange(start, min(start + PIECE, graph.n))
 
@@ -87,9 +87,9 @@ def prediction_columns(
 ) -> Columns:
     """Return id, predicted class, a probability per class, confidence, known label and part of the split.
 
-    The part is train, validation, test or none; the label is null where it is not known. With the level of
-    ``conformal`` sets there is also a column ``set`` of lists of class names, or of text such as ``F|M``. The nodes are
-    all by default; of `UnseenNodes` they always are, and these have neither label nor part.
+    The part is train, validation, test or none; the label is null if unknown. With ``conformal``, the level of sets,
+    there is also a column ``set`` of lists of class names, or with ``as_text`` of text such as ``F|M``. By default the
+    rows are all nodes. Rows of `UnseenNodes` are always all of them, without label and part.
     """
     y: IntArray
     parts: IntArray
@@ -133,7 +133,7 @@ def logit_columns(
     columns["part"] = np.array(PARTS)[parts]
     if conformal is not None:
         mask = classifier.calibration_.sets(logits, conformal)
-        # few sets are distinct: each is spelt out once
+        # few sets are distinct: each is converted to text once
         distinct, inverse = np.unique(mask, axis=0, return_inverse=True)
         sets = [[str(name) for name in names[row]] for row in distinct]
         columns["set"] = pa.array(["|".join(one) for one in sets] if as_text else sets).take(pa.array(inverse))
@@ -141,7 +141,7 @@ def logit_columns(
 
 
 def conformal_coverage(classifier: NodeClassifier, graph: Graph, level: float) -> tuple[float, float, int] | None:
-    """Return the fraction of test nodes whose set holds the label, the mean size of sets, and the number of nodes."""
+    """Return the fraction of test nodes whose set contains the label, the mean set size, and the number of nodes."""
     labelled = classifier.split_.test[graph.labels()[classifier.split_.test] >= 0]
     if not labelled.size:
         return None

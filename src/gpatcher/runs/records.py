@@ -1,6 +1,6 @@
 """Records: one JSON line per run, appended to a file, and the summary over them.
 
-Every record has the fields of `gpatcher.runs.run.run_job`, whoever asked for it; ``version`` is that of the schema.
+Every record has the fields that `gpatcher.runs.run.run_job` writes; ``version`` is that of the schema.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from gpatcher.io import append_line
 
 Record = dict[str, Any]
 RECORD_VERSION = 2
-_CUT = b" cut short\n"  # ends a line that a killed process left unfinished
+_CUT = b" cut short\n"  # appended to a line that a killed process left unfinished
 
 
 def append_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Append one line in one write, so that two processes never mix theirs."""
+    """Append one line in a single write, so that lines of two processes do not interleave."""
     line = (json.dumps(record, allow_nan=False) + "\n").encode()
     tail = path.read_bytes().rpartition(b"\n")[2] if path.is_file() else b""
     if tail:
-        # a killed process left a line without its end: finish it, or mark it where it is not a record
+        # a killed process left a line without newline: end it, and mark it if it is not a complete record
         line = (b"\n" if _is_json(tail) else _CUT) + line
     append_line(path, line)
 
@@ -45,7 +45,7 @@ def _is_json(text: bytes) -> bool:
 
 
 def read_records(path: Path) -> list[Record]:
-    """Read the records of a file; lines that are none are left out, with a warning unless a kill cut them short."""
+    """Read the records of a file; invalid lines are skipped, with a warning unless a killed process truncated them."""
     if not path.is_file():
         return []
     records, damaged = [], []
@@ -100,7 +100,7 @@ class Summary:
 
     @property
     def interval(self) -> str:
-        """The interval of the mean in words, in %."""
+        """The interval of the mean as text, in %."""
         if self.low is None or self.high is None:
             return "one run"
         return f"95 % interval {100 * self.low:.1f} to {100 * self.high:.1f}"
@@ -110,7 +110,7 @@ class Summary:
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """Summarise results in [0, 1] of several runs, such as accuracies; the interval is cut at 0 and 1."""
+    """Summarise results in [0, 1] of several runs, such as accuracies; the interval is clipped to [0, 1]."""
     array = np.asarray(values, dtype=float)
     if not array.size:
         raise InputError("there are no runs to summarise")

@@ -1,6 +1,6 @@
-"""One run: a job becomes one record and one trained model, whether ``fit``, ``bench`` or ``tune`` asks.
+"""One run: from a job to a record and a trained model; shared by ``fit``, ``bench`` and ``tune``.
 
-A new model is a module ``model(x, nodes) -> logits`` in one file of `gpatcher.baselines`.
+A new model is a module ``model(x, nodes) -> logits`` in a file of `gpatcher.baselines`.
 """
 
 from __future__ import annotations
@@ -45,33 +45,33 @@ from gpatcher.training.loop import FitResult, Progress, fit, predict_logits
 from gpatcher.training.metrics import measure_all
 from gpatcher.trust.calibration import reliability
 
-_POINTS = 41  # of a filter's response in a record
+_POINTS = 41  # of the filter response in a record
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run; its id is a hash of all that it depends on.
+    """The description of a run; its id is a hash of all fields but the number of trials.
 
     Parameters
     ----------
     experiment : str
-        The experiment that asks for it; ``fit`` and ``tune`` are such.
+        Name of the experiment, or ``fit`` or ``tune``.
     dataset : str
-        What the graph is loaded by.
+        Name of the data set, or another source of the graph.
     model : str
         ``gpatcher``, ``fast``, ``deep``, ``auto`` or the name of a baseline.
     settings : mapping
-        Sections patches, features, model and train, or auto, see `gpatcher.runs.settings`.
+        With the sections patches, features, model and train, or auto, see `gpatcher.runs.settings`.
     split, seed : int
     row : str
         Row of the table.
     trials : int, optional
-        Trials that the settings are the best of; None where they were not tuned.
+        Number of trials that the settings were chosen from; None if they were not tuned.
     ablation : mapping
         ``shuffle_patches: true`` permutes the positions of a patch; ``induced``, settings of GPatcher, trains on the
-        graph of its patches.
+        graph induced by its patches.
     task : str
-        A name of `gpatcher.bench.tasks.TASKS`.
+        A key of `gpatcher.bench.tasks.TASKS`.
     """
 
     experiment: str
@@ -113,13 +113,13 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What a job gave: its record and the trained model, a classifier or the module of a baseline."""
+    """The result of a job: its record and the trained model, a classifier or the module of a baseline."""
 
     record: Record
     classifier: NodeClassifier | None = None
     module: nn.Module | None = None  # None for an ensemble
-    x: FeatureTable | None = None  # what the module reads
-    result: FitResult | None = None  # figures of its training
+    x: FeatureTable | None = None  # input features of the module
+    result: FitResult | None = None  # metrics of its training
 
     def predict(self, nodes: IntArray) -> IntArray:
         """Return the class numbers of some nodes."""
@@ -131,7 +131,7 @@ class Run:
 
 
 class Cache:
-    """What one process makes once and uses for many runs: features, patches and heterophily of the last graph."""
+    """Shared by the runs of a process: features, patches and heterophily of the last graph."""
 
     def __init__(self) -> None:
         self.prepared: tuple[Prepared, ...] | None = None
@@ -140,7 +140,7 @@ class Cache:
         self._heterophily: tuple[Graph, float | None] | None = None
 
     def features(self, graph: Graph, config: FeatureConfig, device: str = "cpu") -> FeatureTable:
-        """Return the features, made once per graph, configuration and device."""
+        """Return the features, computed once per graph, configuration and device."""
         if self._graph is not graph:
             self._features, self._graph = {}, graph
         if (config, device) not in self._features:
@@ -148,7 +148,7 @@ class Cache:
         return self._features[config, device]
 
     def node_heterophily(self, graph: Graph) -> float | None:
-        """Return the node heterophily, measured once per graph; None where it is not defined or the graph is large."""
+        """Return the node heterophily, measured once per graph; None if it is undefined or the graph is large."""
         if self._heterophily is None or self._heterophily[0] is not graph:
             level = np.nan if is_large(graph) else heterophily(graph).node_heterophily
             self._heterophily = graph, None if np.isnan(level) else round(level, 4)
@@ -179,17 +179,17 @@ def run_job(
     job : Job
     graph : Graph
     split : Split, optional
-        By default the graph's split of the job's number; where it has none, a stratified one drawn by the seed.
+        By default the graph's split with the job's number; if the graph has none, a random stratified one.
     cache : Cache, optional
-        Shares features and patches between runs on one graph.
+        Shares features and patches between runs on the same graph.
     read_test : bool
-        False while settings are being chosen: the test nodes are taken out of the split before training.
+        False while settings are tuned: the test nodes are removed from the split before training.
     device, memory, patch_table, checkpoint, engine, workers, progress
         See `GPatcherClassifier` and its ``fit``.
     extraction_progress : callable, optional
-        Called with steps done and steps in all while patches are made without eigenvectors.
+        Called with the steps done and the total while patches are extracted without eigenvectors.
     auto : AutoOptions, optional
-        How an ensemble is trained; by default within the split, in this process.
+        How an ensemble is trained; by default on the split, in this process.
 
     Returns
     -------
@@ -280,7 +280,7 @@ _NO_PATCHES: Record = {
 
 @dataclass(frozen=True, eq=False)
 class _Trained:
-    """A trained model and what its record tells of the training."""
+    """A trained model and the fields of its record about training."""
 
     logits: Callable[[IntArray], FloatArray]  # of nodes
     held_out: tuple[IntArray, FloatArray]  # validation nodes with a label, and their logits
@@ -334,7 +334,7 @@ def _train_patches(
     if cache.prepared is None or not classifier._matches(cache.prepared, graph):
         cache.prepared = classifier.prepare(graph, patch_table, progress=extraction_progress)
     prepared = cache.prepared
-    if job.ablation.get("shuffle_patches"):  # the order is no part of what is prepared, so it is shared as well
+    if job.ablation.get("shuffle_patches"):  # shuffling does not change the prepared data, so they are shared
         shuffled = tuple(
             ShuffledExtractor(size=extractor.size, extractor=extractor, seed=job.seed)
             for extractor in as_extractors(classifier.patches)
@@ -362,7 +362,7 @@ def _train_patches(
 
 @dataclass(frozen=True)
 class AutoOptions:
-    """How an ensemble is trained, beside the settings of its job: see `AutoClassifier.fit`."""
+    """How an ensemble is trained, besides the settings of its job; see `AutoClassifier.fit`."""
 
     refit: bool = False
     cross_validate: bool = False
@@ -415,7 +415,7 @@ def _own_split(job: Job, graph: Graph) -> Split:
 
 
 def _patch_fields(classifier: GPatcherClassifier, graph: Graph, cache: Cache) -> Record:
-    """Return the fields of a record that tell of patches."""
+    """Return the fields of a record about patches."""
     extractors = [e.extractor if isinstance(e, ShuffledExtractor) else e for e in classifier.extractors_]
     response = None
     if isinstance(extractors[0], LearnedFilter):
@@ -430,7 +430,7 @@ def _patch_fields(classifier: GPatcherClassifier, graph: Graph, cache: Cache) ->
 
 
 def _calibration(classifier: NodeClassifier, graph: Graph) -> dict[str, float | None]:
-    """Return the temperature and the expected calibration error before and after it, on validation and on test."""
+    """Return the temperature and the expected calibration error without and with it, on validation and test nodes."""
     calibration = classifier.calibration_
     test = classifier.split_.test[graph.labels()[classifier.split_.test] >= 0]
     before = after = None
@@ -448,9 +448,9 @@ def _calibration(classifier: NodeClassifier, graph: Graph) -> dict[str, float | 
 
 
 def _induced_graph(job: Job, graph: Graph, split: Split, cache: Cache) -> Graph:
-    """Train GPatcher on this split and join each node to the members of its patch.
+    """Train GPatcher on this split and link each node to the members of its patch.
 
-    The labels that reach the graph are those of training and, by early stopping, of validation.
+    The graph depends on the training labels and, by early stopping, on the validation labels.
     """
     inner = replace(job, model="gpatcher", settings=job.ablation["induced"], ablation={})
     run = run_job(inner, graph, split, cache=cache, read_test=False)
@@ -459,17 +459,17 @@ def _induced_graph(job: Job, graph: Graph, split: Split, cache: Cache) -> Graph:
 
 
 def mean_response(values: FloatArray, response: list[float]) -> float:
-    """Return the mean of g over eigenvalues, g scaled to a largest magnitude of 1 there.
+    """Return the mean of g over the eigenvalues, with g scaled to a maximum magnitude of 1 there.
 
-    The scale of g is arbitrary, because the scores of a patch are scaled to mean size 1; its shape is not. The response
-    is g at equally spaced points from -1 to 1.
+    The scale of g is arbitrary, because the scores of a patch are scaled to mean magnitude 1. ``response`` is g at
+    equally spaced points from -1 to 1.
     """
     g = np.interp(values, np.linspace(-1, 1, len(response)), response)
     return float(g.mean() / max(np.abs(g).max(), 1e-12))
 
 
 def baseline_settings(classifier: GPatcherClassifier) -> Settings:
-    """Return the settings of a baseline beside a fitted classifier: its features, widths and training."""
+    """Return settings for a baseline to compare with a fitted classifier: the same features, width and training."""
     settings = classifier.settings()
     model = {"hidden": classifier.model.hidden, "dropout": classifier.model.dropout}
     return {"features": settings["features"], "model": model, "train": {**settings["train"], "batch_size": None}}

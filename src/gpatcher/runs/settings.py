@@ -1,8 +1,8 @@
-"""Settings of a run: one resolver and one shipped file, read by ``fit``, ``bench`` and ``tune`` alike.
+"""Settings of a run: one resolver and one shipped file, used by ``fit``, ``bench`` and ``tune``.
 
 Settings are nested dictionaries with the sections patches, features, model and train (`gpatcher.estimator.settings`); a
-baseline has no patches, and its own hyper-parameters under model. ``settings.json`` holds, for each data set and model,
-what ``gpatcher tune`` chose on validation data.
+baseline has no patches, and its hyper-parameters are in the section model. ``settings.json`` has the settings that
+``gpatcher tune`` chose on validation data, for each data set and model.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gpatcher.patches.extract import EXTRACTORS, extractor_parameters, make_extr
 
 Shipped = dict[str, dict[str, dict[str, Any]]]  # data set → model → {"settings", "trials", "val", ...}
 
-# the extractor that each name stands for; deep reads direct neighbours in several rounds
+# the extractor of each model; deep reads direct neighbours in several rounds
 PATCHERS = {"gpatcher": "heterophily-aware", "fast": "ppr", "deep": "hop"}
 AUTO = "auto"  # the portfolio, see `gpatcher.estimator.ensemble`
 MODELS = (*baseline_titles(), *PATCHERS)
@@ -49,7 +49,7 @@ PAPER: Settings = {
     },
     "train": {"lr": 0.005, "weight_decay": 5e-4, "epochs": 500, "patience": 50, "monitor": "loss"},
 }
-# the paper's protocol for every baseline; its own hyper-parameters keep their paper's values
+# the paper's protocol for all baselines; other hyper-parameters have the values of the baseline's own paper
 PROTOCOL: Settings = {
     "features": {"normalise": "none"},
     "model": {"hidden": 64, "dropout": 0.5},
@@ -59,13 +59,13 @@ PROTOCOL: Settings = {
 
 @cache
 def shipped_settings() -> Shipped:
-    """Return what ships with the package; not to be changed."""
+    """Return the settings that ship with the package; do not modify them."""
     shipped: Shipped = json.loads((files("gpatcher.runs") / "settings.json").read_text())
     return shipped
 
 
 def read_settings(path: Path) -> Shipped:
-    """Read settings that ``gpatcher tune`` wrote: the file, or the folder with its ``best.json``."""
+    """Read settings that ``gpatcher tune`` wrote, from the file or from the folder that has ``best.json``."""
     path = path / "best.json" if path.is_dir() else path
     try:
         chosen: Shipped = json.loads(path.read_text())
@@ -87,16 +87,16 @@ def resolve_settings(
     shipped: Shipped | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> tuple[Settings, int | None]:
-    """Return the settings of a model on a data set, and the trials that they are the best of (None: not tuned).
+    """Return the settings of a model on a data set, and the number of trials they were chosen from (None: not tuned).
 
     Parameters
     ----------
     model : str
-        ``gpatcher``, ``fast`` or the name of a baseline.
+        ``gpatcher``, ``fast``, ``deep``, ``auto`` or the name of a baseline.
     dataset : str
         Key of a named data set, or anything else.
     preset : str, optional
-        ``paper``, ``default`` or the name of a data set; by default that of ``dataset`` where it has settings.
+        ``paper``, ``default`` or the name of a data set; by default ``dataset``, if it has settings.
     shipped : dict, optional
         Settings by data set and model; by default those of the package.
     changes : mapping, optional
@@ -124,10 +124,10 @@ def resolve_settings(
     return apply_changes(settings, changes or {}), trials
 
 
-# where the defaults of a model differ from those of its parts
+# defaults of a model that differ from those of the configurations
 _DEFAULTS: dict[str, Settings] = {
     "deep": {
-        "patches": {"size": 512},  # all neighbours of nearly all nodes
+        "patches": {"size": 512},  # enough for all neighbours of nearly all nodes
         "model": {
             "rounds": 4,
             "norm": "batch",
@@ -153,7 +153,7 @@ def complete(settings: Mapping[str, Any], model: str) -> Settings:
 
 
 def apply_changes(settings: Settings, changes: Mapping[str, Any]) -> Settings:
-    """Return the settings with values replaced by dotted names, such as ``{"train.lr": 0.01}``.
+    """Return the settings with values replaced, given by dotted names such as ``{"train.lr": 0.01}``.
 
     Another ``patches.name`` keeps the parameters that both extractors have; ``patches`` replaces all sources.
     """
@@ -241,10 +241,10 @@ def parse_change(text: str) -> tuple[str, Any]:
 
 
 def _as_type(config: type[Any], name: str, value: Any) -> Any:
-    """Return the value of a setting in its type, 64.0 as 64; an error where it has another type."""
+    """Return the value of a setting in its type, 64.0 as 64; an error if the type is wrong."""
     hint = get_type_hints(config).get(name.partition(".")[2])
     if hint is None:
-        return value  # an unknown name, which `make_config` refuses
+        return value  # an unknown name, which `make_config` reports
     if get_origin(hint) is tuple:
         if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
             raise InputError(f"{name} must be a list of names, got {value!r}")

@@ -1,6 +1,6 @@
 """Executors: one `map` over threads, processes or a Ray cluster.
 
-Ray is imported only here and in `gpatcher.scale.ray_training`, and only once it is used.
+Ray is imported only here and in `gpatcher.scale.ray_training`, and only when it is used.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class RayEngine:
             try:
                 result = ray.get(done)
             except ray.exceptions.RayTaskError as error:
-                raise error.cause from None  # the exception of the function, without Ray's traceback around it
+                raise error.cause from None  # the exception of the function itself, without Ray's traceback
             yield done, result
 
         own = not ray.is_initialized()
@@ -177,7 +177,7 @@ class RayEngine:
                 items,
                 lambda item: task.remote(item, *references),
                 wait_any,
-                lambda: _AHEAD * ray.cluster_resources().get("CPU", 1),  # a cluster may grow
+                lambda: _AHEAD * ray.cluster_resources().get("CPU", 1),  # evaluated repeatedly: a cluster may grow
             )
         finally:
             if own:

@@ -24,9 +24,10 @@ def sort_edges(
 ) -> tuple[IntArray, IntArray]:
     """Sort edges into the rows of a CSR adjacency on disk: ``indices.npy`` and, if weighted, ``weights.npy``.
 
-    ``pieces`` is called twice, each time for an iterator over sources, targets, and weights or None: first to count the
-    edges of each node, then to append each edge to the file of its range of nodes. The ranges take at most ``memory``
-    bytes and are sorted one at a time. Returns indptr, and the counts of `merge_directions` with the number of edges.
+    ``pieces`` is called twice, each time returning an iterator over sources, targets, and weights or None: first to
+    count the edges of each node, then to append each edge to the file of its range of nodes. The ranges take at most
+    ``memory`` bytes and are sorted one at a time. Returns indptr, and the counts of `merge_directions` with the number
+    of edges.
     """
     degree = np.zeros(n, np.int64)
     edges = 0
@@ -107,7 +108,7 @@ def _append(
 
 
 class _GrowingArray:
-    """A one-dimensional .npy file whose length is known once it is closed."""
+    """A one-dimensional .npy file whose length is only known when it is closed."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
         self.file, self.dtype, self.length = path.open("wb"), dtype, 0

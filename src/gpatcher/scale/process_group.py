@@ -15,7 +15,7 @@ from gpatcher.arrays import IntArray
 class ProcessGroup:
     """The processes of a training run: this one alone, or torch's default process group, which must be initialised.
 
-    Every process holds the same weights and iterates over the same batches, and works on its part of each batch. The
+    Every process has the same weights, iterates over the same batches, and computes its part of each batch. The
     gradients are summed, so that a step equals the step of a single process on the whole batch.
     """
 
@@ -59,9 +59,9 @@ class ProcessGroup:
         return self.add(rows)
 
     def agree(self, number: int) -> bool:
-        """Return whether all processes hold the same number."""
+        """Return whether all processes have the same number."""
         sums = self.add(torch.tensor([number, number**2], dtype=torch.float64))
-        # equality in the inequality of Cauchy and Schwarz
+        # equality in the Cauchy-Schwarz inequality
         return bool(sums[0] ** 2 == self.size * sums[1])
 
     def start_equal(self, tensors: Iterable[Tensor]) -> None:

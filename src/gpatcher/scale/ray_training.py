@@ -29,9 +29,10 @@ def run_together(
     """Call ``function(*shared, send)`` in several processes of the cluster that form a torch process group.
 
     If a process is lost, all are restarted, up to three times: the function must resume from a checkpoint, on a file
-    system that all nodes of the cluster share. There Ray Train keeps its state in ``folder`` during the run. ``send``
-    passes a message to ``on_message``, in another thread here. There are ``workers`` processes, by default one per CPU
-    or GPU and at most 8. With ``gpus`` each has one, its current device, and the group uses NCCL, otherwise Gloo.
+    system that all nodes of the cluster share. Ray Train keeps its state in ``folder``, on that file system, during the
+    run. ``send`` passes a message to ``on_message``, which runs in another thread of the calling process. There are
+    ``workers`` processes, by default one per CPU or GPU and at most 8. With ``gpus`` each process has a GPU as its
+    current device, and the group uses NCCL, otherwise Gloo.
     """
     ray = import_ray()
     from ray.train import FailureConfig, RunConfig, ScalingConfig

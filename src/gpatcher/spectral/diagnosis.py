@@ -1,4 +1,4 @@
-"""Diagnosis of a graph: its measures, problems of the data, and which extractor to try."""
+"""Diagnosis of a graph: its measures, problems in the data, and which extractor to try."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from gpatcher.spectral.spectrum import (
 )
 from gpatcher.spectral.theory import Lemma1, lemma1
 
-EXACT_NODES = 3000  # the eigendecomposition takes seconds; larger graphs are measured by moments
-DENSE_NODES = 20_000  # beyond this the n × n eigenvectors do not fit the memory of a common machine
+EXACT_NODES = 3000  # the eigendecomposition takes seconds; on larger graphs Chebyshev moments are used
+DENSE_NODES = 20_000  # beyond this the n × n eigenvectors do not fit into the memory of a typical machine
 _BINS = 40
 _MOMENTS = 128
-_HOMOPHILOUS = 0.4  # adjusted homophily of a graph that counts as homophilous
+_HOMOPHILOUS = 0.4  # adjusted homophily from which a graph counts as homophilous
 _INFORMATIVE = 0.05  # label informativeness from which neighbours' labels are useful
-_MANY_DUPLICATES = 0.05  # fraction of test nodes that duplicate a training node, from which it is reported
+_MANY_DUPLICATES = 0.05  # fraction of test nodes that duplicate a training node, from which this is reported
 _MEASURES = (
     "node_heterophily",
     "edge_homophily",
@@ -45,8 +45,8 @@ class SpectralDiagnosis:
     """Energy of the centred labels and of the vector H over the frequencies, and Lemma 1 for three filters."""
 
     labels: SpectralMeasure
-    node_heterophily: SpectralMeasure | None  # None where H is zero
-    lemma: dict[str, Lemma1]  # by filter; empty without eigenvectors or where H is zero
+    node_heterophily: SpectralMeasure | None  # None if H is zero
+    lemma: dict[str, Lemma1]  # by filter; empty without eigenvectors or if H is zero
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class Diagnosis:
     """Measures of one graph, its problems and advice.
 
     A measure that is undefined on this graph (no labels, no split, one class) is None. All measures are those of the
-    undirected graph, in which an edge counts once. `to_dict` leaves out the arrays behind them, which are for plots.
+    undirected graph, in which an edge counts once. `to_dict` omits the arrays, which are for plots.
     """
 
     name: str
@@ -64,23 +64,23 @@ class Diagnosis:
     features: int
     labelled: int  # nodes with a label
     isolated: int  # nodes without neighbours
-    components: int  # connected ones
+    components: int  # connected components
     directed: bool  # whether some edge has no reverse edge
     duplicate_edges: int  # merged when the graph was built
     self_loops: int
     mean_degree: float
     max_degree: int
     node_heterophily: float | None  # this and the next five: see `Heterophily`
-    undefined_heterophily: int | None  # nodes left out of the node heterophily
+    undefined_heterophily: int | None  # nodes without a defined node heterophily
     edge_homophily: float | None
     class_insensitive_homophily: float | None
     adjusted_homophily: float | None
     label_informativeness: float | None
     train_duplicates: float | None  # fraction of test nodes that duplicate a training node
     label_frequency: float | None  # mean eigenvalue of the label signal, in [-1, 1]
-    probes: dict[str, Probe]  # what one source of information alone can tell, see `probe_sources`
-    source: str | None  # the one that tells most, see `best_source`
-    direction_gain: float | None  # accuracy that it gains by the direction of the edges
+    probes: dict[str, Probe]  # how predictive each source of information is on its own, see `probe_sources`
+    source: str | None  # the most predictive one, see `best_source`
+    direction_gain: float | None  # accuracy gained by using the direction of the edges
     extractor: str  # to try first
     problems: list[str]  # one sentence each
     advice: list[str]
@@ -108,15 +108,15 @@ class Diagnosis:
 
 
 def diagnose(graph: Graph, *, spectral: bool = True) -> Diagnosis:
-    """Measure a graph, list the problems of the data and recommend an extractor.
+    """Measure a graph, list problems in the data and recommend an extractor.
 
-    The cost is O(n + m), and a sort of n hashes for the duplicates. The spectral part is exact up to `EXACT_NODES`
-    nodes and uses Chebyshev moments, O(m) each, beyond.
+    The cost is O(n + m), plus sorting n hashes to find duplicates. The spectral part is exact up to `EXACT_NODES`
+    nodes; larger graphs use Chebyshev moments, O(m) each.
 
     Parameters
     ----------
     graph : Graph
-        Graph, with or without labels, features and splits.
+        Labels, features and splits are optional.
     spectral : bool
         Whether to measure the energy of the labels over the frequencies.
 
@@ -176,7 +176,7 @@ def diagnose(graph: Graph, *, spectral: bool = True) -> Diagnosis:
 
 
 def label_signal(graph: Graph) -> FloatArray:
-    """Return the one-hot labels less the fraction of each class, 0 for unlabelled nodes; shape (n, C)."""
+    """Return the one-hot labels minus the class frequencies, 0 for unlabelled nodes; shape (n, C)."""
     y = graph.labels()
     signal = np.zeros((graph.n, graph.num_classes))
     labelled = np.flatnonzero(y >= 0)
@@ -260,7 +260,7 @@ def _zero_rows(x: Features) -> int:
 
 
 def _source_advice(probes: dict[str, Probe], source: str | None, gain: float | None) -> list[str]:
-    """Say which source of information tells most, and what the direction of the edges is worth."""
+    """Say which source of information is most predictive, and how much the direction of the edges adds."""
     if source is None:
         return []
     what = {

@@ -4,7 +4,7 @@ A learnable filter is linear in a few coefficients over fixed functions of λ,
 
     g(λ) = Σ_f φ_f(λ) · coefficient_f(w),
 
-so the score of a pair of nodes is one short dot product per step, independent of the size of the graph.
+so in each training step the score of a pair of nodes is a short dot product, independent of the size of the graph.
 A constant added to g changes only the diagonal of R, the score of a node for itself.
 """
 
@@ -26,7 +26,7 @@ SIGMAS: dict[str, Callable[[Tensor], Tensor]] = {"none": lambda t: t, "tanh": to
 def chebyshev(values: Tensor, K: int) -> Tensor:
     """Return T_1(λ) … T_K(λ), shape (len(values), K).
 
-    With a constant they span the same functions as λ, …, λ^K, but do not vanish inside the interval for large K.
+    Together with a constant they span the same functions as λ, …, λ^K, but do not vanish inside (-1, 1) for large K.
     """
     theta = torch.arccos(values.clamp(-1.0, 1.0))
     return torch.cos(theta[:, None] * torch.arange(1, K + 1, dtype=values.dtype))
@@ -38,7 +38,7 @@ def ppr_response(values: Tensor, c: float) -> Tensor:
 
 
 def hats(values: Tensor, knots: Tensor) -> Tensor:
-    """Return the piecewise linear functions, 1 at one knot and 0 at the others; shape (len(values), len(knots))."""
+    """Return the piecewise linear hat functions, 1 at one knot and 0 at the others; shape (len(values), len(knots))."""
     width = float(knots[1] - knots[0])
     return (1.0 - (values.clamp(-1.0, 1.0)[:, None] - knots.to(values)).abs() / width).clamp_min(0.0)
 
@@ -50,7 +50,7 @@ def _check(K: int, c: float = 0.5, bands: int = 2) -> None:
 
 
 class LearnableFilter(nn.Module, ABC):
-    """A filter with weights: fixed functions φ (`basis`) times learned `coefficients`."""
+    """A filter with learned weights: fixed functions φ (`basis`) times learned `coefficients`."""
 
     @abstractmethod
     def basis(self, values: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ class Adaptive(LearnableFilter):
 
     NOTE[DIFF] the weights are at ``bands`` knots over [-1, 1], not at every eigenvalue: K × bands weights. The K
     weights of one eigenvalue act only through their sum, so K × n weights amount to a free value of g at each
-    eigenvalue; knots that resolve the spectrum lose little and give a smoother g. Between knots the *ratio* of g to its
+    eigenvalue; with enough knots little is lost, and g is smoother. Between knots the *ratio* of g to its
     initial value is linear, so that the initial filter, personalised PageRank with damping factor c, is exact: a kink
     in g would give distant nodes spurious scores. ``sigma`` is the activation in Eq. 4; Eq. 5 and 6 have none.
 
@@ -87,7 +87,7 @@ class Adaptive(LearnableFilter):
         self.register_buffer("knots", torch.linspace(-1.0, 1.0, bands))
         self.register_buffer("powers", chebyshev(self.knots, K).T.contiguous())  # (K, bands)
         self.c = c
-        # the weights of least norm whose sum over the powers is the initial response at each knot
+        # the minimum-norm weights whose sum over the powers is the initial response at each knot
         least_norm = self.powers / self.powers.square().sum(0, keepdim=True)
         self.weight = nn.Parameter(least_norm * ppr_response(self.knots, c))
 
@@ -105,7 +105,7 @@ class Adaptive(LearnableFilter):
 
 
 class Polynomial(LearnableFilter):
-    r"""One weight per power, for all eigenvalues: needs no eigenvectors. At first PageRank with damping factor c.
+    r"""One weight per power, for all eigenvalues; needs no eigenvectors. Initially PageRank with damping factor c.
 
     .. math:: g(\lambda) = \sum_{k=1}^K w_k\, T_k(\lambda)
     """
@@ -133,7 +133,7 @@ class Shared(LearnableFilter):
 
     .. math:: g(\lambda_i) = w_{1i} \sum_{k=1}^K \lambda_i^k
 
-    NOTE[DIFF] as in `Adaptive`, the weights are at knots; the sum is divided by K, which changes no ranking.
+    NOTE[DIFF] as in `Adaptive`, the weights are at knots; the sum is divided by K, which does not change the ranking.
     """
 
     def __init__(self, K: int = 10, bands: int = 32) -> None:
@@ -160,8 +160,8 @@ class Heat:
 
     .. math:: g(\lambda) = \sum_{t=1}^K e^{-t\lambda}
 
-    Divided by its maximum over [-1, 1], which changes no ranking and keeps K = 200 finite. With the eigenvalues of Ã,
-    as printed, it favours *high* frequencies.
+    Divided by its maximum over [-1, 1], which does not change the ranking and avoids overflow at K = 200. With the
+    eigenvalues of Ã, as printed, it favours *high* frequencies.
     """
 
     def __init__(self, K: int = 10) -> None:
@@ -192,7 +192,7 @@ class Bandpass:
     def __call__(self, values: Tensor) -> Tensor:
         """Return g(λ), shape (len(values),)."""
         edges = torch.linspace(self.low, self.high, self.K + 1, dtype=values.dtype)
-        # eigenvalues have rounding errors of about 1e-6: one that lies on an edge must not fall beside it
+        # eigenvalues have rounding errors of about 1e-6: one on a boundary must fall into the right window
         rounded = (values.clamp(-1.0, 1.0) * 1e5).round()[:, None] / 1e5
         edges = (edges * 1e5).round() / 1e5
         inside = (rounded >= edges[:-1]) & (rounded < edges[1:])

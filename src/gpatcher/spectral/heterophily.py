@@ -1,6 +1,6 @@
 """Measures of heterophily and homophily, from one pass over the edges of the undirected graph.
 
-Only edges between two labelled nodes count. A self-loop of the input makes a node its own neighbour, as in
+Only edges between two labelled nodes count. A self-loop makes a node its own neighbour, as in
 Definition 1 of the paper.
 """
 
@@ -25,7 +25,7 @@ class Heterophily:
 
     @property
     def undefined(self) -> int:
-        """Number of nodes whose H_i would be 0 / 0; the mean leaves them out."""
+        """Number of nodes whose H_i is undefined (0 / 0); the mean excludes them."""
         return int(np.isnan(self.node).sum())
 
     @property
@@ -44,7 +44,7 @@ class Heterophily:
 
         .. math:: \frac{1}{C-1} \sum_k \max\left(0,\; h_k - \frac{|C_k|}{n}\right)
 
-        with h_k the fraction of the edges of class k that stay in it.
+        with h_k the fraction of the edges of class k that lead to class k.
         """
         if self.class_sizes.size < 2:
             return float("nan")
@@ -58,19 +58,19 @@ class Heterophily:
 
         .. math:: \frac{h_{edge} - \sum_k \bar p_k^2}{1 - \sum_k \bar p_k^2}
 
-        with p̄_k the fraction of edge endpoints in class k; 1 is full agreement, 0 is chance, negative is below it.
+        with p̄_k the fraction of edge endpoints in class k; 1 is full agreement, 0 is chance, negative values are below
+        chance.
         """
         chance = float((self._endpoint_fractions() ** 2).sum())
         return _ratio(self.edge_homophily - chance, 1.0 - chance)
 
     @property
     def label_informativeness(self) -> float:
-        r"""Fraction of the entropy of a label that the label of a neighbour removes (Platonov et al., 2023).
+        r"""Mutual information of the labels of two neighbours, relative to their entropy (Platonov et al., 2023).
 
         .. math:: 2 - \frac{\sum_{ab} p_{ab} \log p_{ab}}{\sum_a \bar p_a \log \bar p_a}
 
-        0: the label of a neighbour carries no information; 1: it determines the label, by agreeing with it or by
-        differing from it in a fixed way.
+        0: the label of a neighbour carries no information; 1: it determines the label, whether the two agree or not.
         """
         total = float(self.pairs.sum())
         joint = _entropy(self.pairs.ravel() / total) if total else float("nan")

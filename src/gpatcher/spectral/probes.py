@@ -1,4 +1,4 @@
-"""Probes: how well a linear model classifies nodes from one source of information alone, in seconds."""
+"""Probes: how well a linear model classifies nodes from a single source of information, in seconds."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ SOURCES = {
 
 @dataclass(frozen=True)
 class Probe:
-    """Accuracy of a linear model that reads one source, by leave-one-out, with its standard error."""
+    """Leave-one-out accuracy of a linear model that reads one source, with its standard error."""
 
     accuracy: float
     error: float
 
 
 def probe_sources(graph: Graph, seed: int = 0) -> dict[str, Probe]:
-    """Return what each of `SOURCES` alone can tell of the labels, and ``majority``, the most frequent class.
+    """Measure how predictive of the labels each of `SOURCES` is on its own, and ``majority``, the most frequent class.
 
     Half of the labelled nodes, at most 1,000, are scored by ridge regression on their one-hot labels, leaving one out
-    at a time; the labels of the others are those that a node sees at its neighbours. In a directed graph adjacency
-    rows, neighbours and their classes are read along and against the edges, side by side. The cost is O(n + m) and a
-    few decompositions of a matrix of the nodes scored.
+    at a time; only the labels of the other half are visible at neighbours. In a directed graph adjacency rows,
+    neighbours and their classes are read in both directions, side by side. The cost is O(n + m) plus a few
+    decompositions of a matrix over the scored nodes.
 
     Parameters
     ----------
     graph : Graph
-        With labels; without features the sources that need them are left out.
+        A graph with labels; without features, the sources that need them are omitted.
     seed : int
-        Of the nodes that are scored.
+        Seed of the choice of scored nodes.
 
     Returns
     -------
     dict of str to Probe
-        Empty with fewer than ten labelled nodes or a single class.
+        By source; empty with fewer than ten labelled nodes or a single class.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def probe_sources(graph: Graph, seed: int = 0) -> dict[str, Probe]:
     if graph.y is None:
         return {}
     y = graph.y
-    # a sequence of its own: the mines of Minesweeper are the first nodes of default_rng(0).permutation(n)
+    # a separate random stream: the mines of Minesweeper are the first nodes of default_rng(0).permutation(n)
     labelled = np.random.default_rng([seed, graph.n, 1]).permutation(np.flatnonzero(y >= 0))
     if len(labelled) < 10 or len(np.unique(y[labelled])) < 2:
         return {}
@@ -89,9 +89,9 @@ def probe_sources(graph: Graph, seed: int = 0) -> dict[str, Probe]:
 
 
 def best_source(probes: dict[str, Probe]) -> str | None:
-    """Return the source with the highest accuracy; of those within a standard error of it the first of `SOURCES`.
+    """Return the source with the highest accuracy; among those within a standard error of it, the first in `SOURCES`.
 
-    None where no source is better than the most frequent class by two standard errors.
+    None if no source is better than the most frequent class by two standard errors.
     """
     sources = [name for name in SOURCES if name in probes]
     if not sources:
@@ -110,7 +110,7 @@ def _mean_weights(step: sp.csr_array) -> sp.csr_array:
 
 
 def _kernel(rows: Any) -> FloatArray:
-    """Return the cosines between rows, shape (b, b)."""
+    """Return the cosine similarities between rows, shape (b, b)."""
     product = rows @ rows.T
     product = np.asarray(product.toarray() if sp.issparse(product) else product, dtype=np.float64)
     norm = np.sqrt(product.diagonal())
@@ -118,9 +118,9 @@ def _kernel(rows: Any) -> FloatArray:
 
 
 def _leave_one_out(kernel: FloatArray, y: IntArray) -> Probe:
-    """Return the accuracy of ridge regression on one-hot labels; the penalty has the least leave-one-out error.
+    """Return the accuracy of ridge regression on one-hot labels; the penalty minimises the leave-one-out error.
 
-    With H = K (K + λ I)⁻¹ and targets T, the prediction for a node that was left out is t_i - (t_i - (H T)_i) / (1 -
+    With H = K (K + λ I)⁻¹ and targets T, the prediction for a left-out node is t_i - (t_i - (H T)_i) / (1 -
     H_ii), so that one decomposition of K serves all nodes and all λ.
     """
     values, vectors = scipy.linalg.eigh(kernel + 1.0, driver="evd")  # the constant is the intercept

@@ -53,9 +53,9 @@ def eigenpairs(
 ) -> Spectrum:
     """Decompose Ã = UΛUᵀ exactly, in O(n³) time.
 
-    float32 needs half the memory and 0.6 of the time; its eigenvectors are orthogonal to about 2e-6. A computation of
-    more than ``memory`` bytes, by default half of the free memory, is refused. ``cache`` keeps the eigenpairs, under a
-    hash of the edges.
+    float32 needs half the memory and 0.6 of the time; its eigenvectors are orthogonal to about 2e-6. It is an error
+    if the computation needs more than ``memory`` bytes, by default half of the free memory. Eigenpairs are cached in
+    the folder ``cache``, by a hash of the edges.
 
     Examples
     --------
@@ -91,12 +91,12 @@ def graph_spectrum(graph: Graph, self_loops: bool = False, memory: int | None = 
 
 
 def eigenpairs_cost(n: int, itemsize: int = 4) -> tuple[int, float]:
-    """Estimate the bytes (4.2 arrays of n × n) and the seconds (on one common core) of `eigenpairs`."""
+    """Estimate the bytes (4.2 arrays of n × n) and the seconds (on one typical core) of `eigenpairs`."""
     return int(4.2 * itemsize * n * n), (1.1e-10 if itemsize == 4 else 1.8e-10) * n**3
 
 
 def is_affordable(n: int, memory: int | None = None) -> bool:
-    """Return whether `eigenpairs` in single precision fits the memory and takes at most ten minutes."""
+    """Return whether `eigenpairs` in single precision fits into memory and takes at most ten minutes."""
     needed, seconds = eigenpairs_cost(n)
     return needed <= _budget(memory) and seconds <= _MAX_SECONDS
 
@@ -131,7 +131,7 @@ def _read_cache(path: Path, n: int, dtype: np.dtype[Any]) -> Spectrum | None:
 
 
 def chebyshev_moments(graph: Graph, signal: FloatArray, count: int = 128, self_loops: bool = False) -> FloatArray:
-    r"""Return the Chebyshev moments of the spectral measure of a signal, its columns added, without eigenvectors.
+    r"""Return the Chebyshev moments of the spectral measure of a signal, summed over its columns, without eigenvectors.
 
     .. math:: \mu_k = s^\top T_k(\tilde A)\, s = \sum_i \hat s_i^2\, T_k(\lambda_i), \quad k = 0 \dots count - 1
 
@@ -163,8 +163,8 @@ class SpectralMeasure:
 
     edges: FloatArray  # of the bins, from -1 to 1
     share: FloatArray  # fraction of the energy in each bin
-    mean: float  # eigenvalue sᵀÃs / sᵀs, exact in either case
-    exact: bool  # whether the bins come from eigenvectors; otherwise they are smoothed, from moments
+    mean: float  # mean eigenvalue sᵀÃs / sᵀs, always exact
+    exact: bool  # whether the bins come from eigenvectors; otherwise they are estimated from moments, smoothed
 
 
 def measure_exact(spectrum: Spectrum, signal: FloatArray, bins: int = 40) -> SpectralMeasure:
@@ -177,7 +177,7 @@ def measure_exact(spectrum: Spectrum, signal: FloatArray, bins: int = 40) -> Spe
 
 
 def measure_from_moments(moments: FloatArray, bins: int = 40) -> SpectralMeasure:
-    r"""Bin the energy of a signal from its Chebyshev moments alone.
+    r"""Bin the energy of a signal by eigenvalue, from its Chebyshev moments.
 
     With λ = cos θ the density over θ is
 

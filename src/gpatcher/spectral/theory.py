@@ -29,14 +29,14 @@ class Lemma1:
     """Both sides of Lemma 1 for one filter on one graph, and the steps of its proof."""
 
     left: float  # mean frequency response Σ g / n
-    right: float  # the printed bound Σ log|Ĥ| / (n log AM); NaN where it is undefined
+    right: float  # the printed bound Σ log|Ĥ| / (n log AM); NaN if undefined
     log_am: float  # log Σ g|Ĥ| - log Σ g; the proof divides by it
     components: int  # the n of these sums: the number of nonzero components Ĥ_i
-    zero_components: int  # where log|Ĥ_i| is undefined; both sides leave them out
-    repeated_eigenvalues: int  # equal to another one; Ĥ then depends on the choice of the eigenvectors
+    zero_components: int  # where log|Ĥ_i| is undefined; excluded from both sides
+    repeated_eigenvalues: int  # for these Ĥ depends on the choice of the eigenvectors
     response_in_range: bool  # 0 ≤ g ≤ 2, as the proof assumes
     step_amgm: bool  # Σ g · log AM - Σ g log|Ĥ| ≥ 0, the weighted AM-GM inequality; it always holds
-    step_weights: bool  # Σ (g - 1) log|Ĥ| ≥ 0, which the proof needs to drop the exponents g; often false
+    step_weights: bool  # Σ (g - 1) log|Ĥ| ≥ 0, needed to drop the weights g; often false
 
     @property
     def holds_as_printed(self) -> bool:
@@ -104,7 +104,7 @@ class Theorem1:
 
     error: float  # the left side, the mean squared error (1/n) ‖σ(g X) - Y‖²_F
     printed: float  # the right side as printed
-    taylor: float  # bound after the Taylor step, c₁ - Σ_l ψ(Δy_l z_l) / 2n; true with `C1`
+    taylor: float  # bound after the Taylor step, c₁ - Σ_l ψ(Δy_l z_l) / 2n; holds with `C1`
     node_sum: float  # Σ_l ψ(Δy_l z_l) over the nodes
     spectral_sum: float  # Σ_i ψ(η_i g_i δ_i) over the frequencies; the proof takes it to equal node_sum
     m_g: float  # minimum of ψ(η_i) δ_i over the frequencies where neither is zero
@@ -126,7 +126,7 @@ class Theorem1:
         return self.lemma.follows == (">=" if self.m_g >= 0 else "<=")
 
 
-# 2 (1/4 + 217/2304 + 1 - (e/(1+e))²), with ‖ψ(z)‖² ≤ n: the smallest c₁ for which the Taylor step is true.
+# 2 (1/4 + 217/2304 + 1 - (e/(1+e))²), with ‖ψ(z)‖² ≤ n: the smallest c₁ for which the Taylor step holds.
 # NOTE[DIFF] the proof has 1/(1+e)² for the last term, its bound on the effect of clamping; a confident wrong
 # prediction (z > 1 on a node of class 0) costs up to 1 - (e/(1+e))² = 0.47, six times as much.
 C1 = 2.0 * (0.25 + 217.0 / 2304.0 + 1.0 - (np.e / (1.0 + np.e)) ** 2)

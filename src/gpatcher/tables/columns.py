@@ -41,19 +41,19 @@ from gpatcher.tables.values import (
     to_text,
 )
 
-MAX_CATEGORIES = 256  # of a column that get a feature each
-MAX_WORDS = 4096  # of a text column that get a feature each
+MAX_CATEGORIES = 256  # of a column with a feature each
+MAX_WORDS = 4096  # of a text column with a feature each
 _FEW_VALUES = 64  # text with at most this many distinct values is a category, whatever the number of rows
 _SAMPLE = 1 << 14  # rows from which the kind of a column is inferred
 _CLIP = 10.0  # standard deviations or fitted ranges at which a value is clipped
 _HEAVY_TAILED = 10.0  # kurtosis above which numbers are put on a logarithmic scale; 3 for a normal distribution
 _WORD = re.compile(r"\w+")
-_SEPARATED = r"[\s;,|]+[^\s;,|]"  # between the parts of a text or a list
+_SEPARATED = r"[\s;,|]+[^\s;,|]"  # separators in a text or a list, with the character after them
 _ID_NAME = re.compile(r"(^|[\W_])(id|uuid|guid|key|hash)$", re.IGNORECASE)
 
 
 def _warn_missing(warn: Warn, missing: BoolArray, replacement: str) -> None:
-    """Warn of missing values in a column without a feature that marks them."""
+    """Warn of missing values in a column without a missing indicator."""
     if missing.any():
         warn(f"{missing.sum()} of {missing.size} values are missing, none was at fitting: encoded as {replacement}")
 
@@ -92,15 +92,15 @@ class Column(ABC):
 
     @property
     def note(self) -> str:
-        """What a user should know of it."""
+        """A remark for the user."""
         return ""
 
 
 @dataclass(frozen=True)
 class DenseColumn(Column):
-    """A column of numbers, NaN where missing, with dense features; by default the numbers as they are."""
+    """A column of numbers, NaN where missing, with dense features; by default the numbers unchanged."""
 
-    indicator: bool  # whether a last feature marks missing values: it does where some were missing at fitting
+    indicator: bool  # whether the last feature is a missing indicator, because values were missing at fitting
 
     def names(self) -> list[str]:
         """Return the names of the features."""
@@ -127,9 +127,9 @@ class DenseColumn(Column):
 
 @dataclass(frozen=True)
 class NumberColumn(DenseColumn):
-    """A number, standardised by the mean and standard deviation at fitting; the mean where missing.
+    """A number, standardised by the fitted mean and standard deviation; the mean where missing.
 
-    Heavy-tailed numbers are first put on a logarithmic scale: sign(x - centre) · log(1 + |x - centre| / unit).
+    Heavy-tailed numbers are first transformed to a logarithmic scale: sign(x - centre) · log(1 + |x - centre| / unit).
     """
 
     kind: ClassVar[str] = "number"
@@ -137,8 +137,8 @@ class NumberColumn(DenseColumn):
     mean: float
     scale: float
     centre: float
-    unit: float  # 0 where the scale is linear
-    low: float  # least and greatest value at fitting
+    unit: float  # 0 if the scale is linear
+    low: float  # smallest and largest fitted value
     high: float
 
     @classmethod
@@ -193,20 +193,20 @@ def _signed_log(values: FloatArray, centre: float, unit: float) -> FloatArray:
 
 @dataclass(frozen=True)
 class RawColumn(DenseColumn):
-    """A number as it is; 0 where missing."""
+    """A number, unchanged; 0 where missing."""
 
     kind: ClassVar[str] = "raw"
     read = staticmethod(to_numbers)
 
     @classmethod
     def fit(cls, column: str, values: FloatArray) -> Self:
-        """Find out whether values are missing."""
+        """Check whether values are missing."""
         return cls(column, bool(np.isnan(values).any()))
 
 
 @dataclass(frozen=True)
 class BooleanColumn(DenseColumn):
-    """0 or 1, from booleans, the numbers 0 and 1, or text such as yes and false; the mean at fitting where missing."""
+    """0 or 1, from booleans, the numbers 0 and 1, or text such as yes and false; the fitted mean where missing."""
 
     kind: ClassVar[str] = "boolean"
     read = staticmethod(to_booleans)
@@ -268,7 +268,7 @@ class DateColumn(DenseColumn):
 
 
 def _distinct_days(seconds: FloatArray) -> tuple[FloatArray, Any]:
-    """Return times and the index of each row's time: one per day where all are at midnight and many share a day."""
+    """Return times and the index of each row's time: one per day if all are at midnight and many share a day."""
     day = np.floor(seconds / DAY)
     first, last = day.min(initial=np.inf), day.max(initial=-np.inf)
     if not last - first < seconds.size or (day * DAY != seconds).any():
@@ -280,16 +280,16 @@ def _distinct_days(seconds: FloatArray) -> tuple[FloatArray, Any]:
 class CategoryColumn(Column):
     """One feature per frequent value, one for all rare values, one for missing values.
 
-    A value that is new since fitting counts as rare. Without rare values at fitting it has zeros only, and so has a
-    missing value where none was missing.
+    A value that was not seen at fitting counts as rare. If there were no rare values at fitting, all its features are
+    0; likewise for a missing value if none was missing.
     """
 
     kind: ClassVar[str] = "category"
-    has_missing: ClassVar[bool] = True  # whether missing values are its concern
+    has_missing: ClassVar[bool] = True  # whether missing values get a feature
     read = staticmethod(to_categorical)
     values: list[str]  # with a feature each, the most frequent first
     rare: list[str]
-    indicator: bool  # whether a last feature marks missing values
+    indicator: bool  # whether the last feature is a missing indicator
 
     @classmethod
     def fit(cls, column: str, values: Categorical) -> Self:
@@ -316,7 +316,7 @@ class CategoryColumn(Column):
         return f"{counted(len(self.rare), 'rare value')} share a feature" if self.rare else ""
 
     def encode(self, values: Categorical, warn: Warn) -> list[IntArray]:
-        """Return the index of the feature that is 1 in each row, -1 where none is."""
+        """Return the index of the feature that is 1 in each row, -1 if none is."""
         index = {value: j for j, value in enumerate(self.values)}
         rare = len(index) if self.rare else -1
         missing = len(index) + bool(self.rare) if self.indicator else rare if self.has_missing else -1
@@ -331,12 +331,12 @@ class CategoryColumn(Column):
                 shown = some(f"{value!r} ({count})" for value, count in new.most_common())
                 warn(f"{counted(len(new), 'value is', 'values are')} new, encoded as {fallback}: {shown}")
         features = np.array([*(index.get(value, rare) for value in values.categories), missing], np.int32)
-        return [np.take(features, values.codes, mode="wrap")]  # code -1 takes the last
+        return [np.take(features, values.codes, mode="wrap")]  # code -1 takes the last entry
 
 
 @dataclass(frozen=True)
 class CodeColumn(CategoryColumn):
-    """The categories of whole numbers, beside the `NumberColumn` of the same column, which marks the missing ones."""
+    """The categories of whole numbers; the `NumberColumn` of the same column has the missing indicator."""
 
     kind: ClassVar[str] = "code"
     has_missing: ClassVar[bool] = False
@@ -365,7 +365,7 @@ def _to_words(column: str, values: Any, reject: Reject) -> Any:
 
 
 def _to_lengths(column: str, values: Any, reject: Reject) -> FloatArray:
-    """Return the logarithm of the number of words of each text; NaN where there is none."""
+    """Return the logarithm of the number of words of each text; NaN if there are none."""
     offsets, text = text_buffers(_to_words(column, values, reject))
     lengths = np.empty(len(offsets) - 1)
     count_row_words(offsets, text, lengths)
@@ -374,7 +374,7 @@ def _to_lengths(column: str, values: Any, reject: Reject) -> FloatArray:
 
 @dataclass(frozen=True)
 class LengthColumn(NumberColumn):
-    """The number of words of a text on a logarithmic scale, which the `TextColumn` of the same column does not have."""
+    """The number of words of a text on a logarithmic scale, in addition to the `TextColumn` of the same column."""
 
     kind: ClassVar[str] = "length"
     read = staticmethod(_to_lengths)
@@ -385,10 +385,10 @@ class LengthColumn(NumberColumn):
 
 @dataclass(frozen=True)
 class TextColumn(Column):
-    """A feature per word that is in two rows or more, the most frequent ones first: 1 + log of its count in the row.
+    """A feature for each of the most frequent words that occur in at least two rows: 1 + log of the count in the row.
 
-    Rows are scaled to one length, such that a word counts about as much as a category. Words are sequences of letters,
-    digits and underscores in lower case, so that the numbers in ``3;17;254`` are words too. Zeros where the text is
+    Rows are scaled to the same norm, such that a word weighs about as much as a category. Words are sequences of
+    letters, digits and underscores in lower case, so the numbers in ``3;17;254`` are words too. Zeros if the text is
     missing or has no word of the vocabulary.
     """
 
@@ -402,7 +402,7 @@ class TextColumn(Column):
         """Learn the vocabulary."""
         offsets, text = text_buffers(values)
         keys, places, counts = count_words(offsets, text)
-        # words of one frequency are chosen by their hash, not by the order of the rows
+        # ties in frequency are broken by hash, so that the order of the rows does not matter
         chosen = np.lexsort((keys, -counts))[: min(MAX_WORDS, int((counts > 1).sum()))]
         words = [text[start:end].tobytes().decode().lower() for start, end in places[chosen]]
         return cls(column, words, float(counts[chosen].sum() / max(np.count_nonzero(np.diff(offsets)), 1)))
@@ -422,12 +422,12 @@ class TextColumn(Column):
         return f"the {len(self.words):,} most frequent words" if len(self.words) == MAX_WORDS else ""
 
     def encode(self, values: Any, warn: Warn) -> tuple[npt.NDArray[Any], ...]:
-        """Return the words of each row as `append_words` takes them."""
+        """Return the words of each row in the form that `append_words` takes."""
         # without idf weights, which cost 4 points on CiteSeer and 6 on Texas in a logistic regression
         vocabulary = np.frombuffer("\n".join(self.words).encode(), np.uint8)
         keys, _, _ = count_words(np.array([0, vocabulary.size]), vocabulary)
         offsets, text = text_buffers(values)
-        room = (text.size + len(values)) // 2  # a word has a character and a separator at least
+        room = (text.size + len(values)) // 2  # a word takes at least two bytes: a character and a separator
         entries = np.empty(len(values) + 1, np.int64), np.empty(room, np.int32), np.empty(room, np.float32)
         weigh_words(offsets, text, keys, self.length**0.5, *entries)
         return entries
@@ -445,12 +445,12 @@ def fit_column(column: str, kind: str, values: Any, reject: Reject) -> tuple[lis
     read = [COLUMN_KINDS[part].read(column, values, reject) for part in kinds]
     encoders = [COLUMN_KINDS[part].fit(column, values) for part, values in zip(kinds, read, strict=True)]
     if kind == "text" and not encoders[-1].width:
-        return [], []  # the length alone says little
+        return [], []  # the length alone is not informative
     return encoders, read
 
 
 def infer_kind(values: Any, name: str = "") -> tuple[str, str]:
-    """Return the kind of a column, one of `KINDS`, by its dtype and a sample of its values, and why it is ignored."""
+    """Return the kind of a column, one of `KINDS`, inferred from dtype and sampled values, and why it is ignored."""
     dtype = values.type
     if values.null_count == len(values):
         return "ignore", "empty"
@@ -467,7 +467,7 @@ def infer_kind(values: Any, name: str = "") -> tuple[str, str]:
 
 
 def _sample(values: Any) -> Any:
-    """Return slices from the whole length of a column, without nulls, as one array."""
+    """Return slices spread over a column, without nulls, as one array."""
     starts = np.linspace(0, max(0, len(values) - _SAMPLE // 16), 16).astype(int)
     slices = [values] if len(values) <= _SAMPLE else [values.slice(int(start), _SAMPLE // 16) for start in starts]
     return combine_chunks(
@@ -483,7 +483,7 @@ def _kind_of_numbers(values: Any, name: str) -> tuple[str, str]:
     if (low, high) == (0, 1) and pa.types.is_integer(values.type):
         return "boolean", ""
     sample = to_numpy(_sample(values).cast(pa.float64(), safe=False))
-    with np.errstate(invalid="ignore"):  # of infinite values, which the kind rejects
+    with np.errstate(invalid="ignore"):  # from infinite values, which are rejected later
         if (sample % 1 != 0).any():
             return "number", ""
     distinct, rows = len(np.unique(sample)), sample.size
@@ -493,7 +493,7 @@ def _kind_of_numbers(values: Any, name: str) -> tuple[str, str]:
 
 
 def _kind_of_text(values: Any) -> tuple[str, str]:
-    """Return the kind of a column of text by how many values differ, and how many words each has."""
+    """Return the kind of a column of text by the number of distinct values and of words per value."""
     words = _sample(values)
     unique = words.unique()
     distinct = blanks_to_null(unique).drop_null()
@@ -501,7 +501,7 @@ def _kind_of_text(values: Any) -> tuple[str, str]:
         return "ignore", "empty"
     trimmed = pc.utf8_trim_whitespace(distinct)
     with suppress(pa.ArrowInvalid):
-        for part in (trimmed[:1], trimmed):  # a cast that fails still goes through all values
+        for part in (trimmed[:1], trimmed):  # the first value first: a failing cast would still scan all values
             part.cast(pa.timestamp("us"))
         return "date", ""
     rows = len(words) if len(distinct) == len(unique) else len(blanks_to_null(words).drop_null())

@@ -1,6 +1,6 @@
 """Tables in SQLite and PostgreSQL, through the Arrow drivers of ADBC: read by a query, predictions written back.
 
-A password in a URL goes to the driver and nowhere else: whatever is shown or kept is the URL without it.
+A password in a URL is passed only to the driver: it is removed from the URL before that is shown or stored.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ SQLITE, POSTGRESQL = "sqlite", "postgresql"
 _SCHEMES = {"sqlite": SQLITE, "postgresql": POSTGRESQL, "postgres": POSTGRESQL}
 _FILES = (".db", ".sqlite", ".sqlite3")
 _FORMS = "sqlite:///file.db, a path that ends in .db or .sqlite, or postgresql://user@host/database"
-_SECRET_OPTIONS = ("password", "sslpassword")  # of libpq, in the part of a URL behind the question mark
+_SECRET_OPTIONS = ("password", "sslpassword")  # of libpq, in the query part of a URL
 _PASSWORD_ADVICE = "the password comes from PGPASSWORD, ~/.pgpass or the URL"
 _QUERY = re.compile(r"\s*(--|/\*|\(?\s*select[\s*('\"]\s*\S|with\s.*\bas\b)", re.IGNORECASE | re.DOTALL)
 _BUSY_MILLISECONDS = 10_000  # to wait for another program that writes to an SQLite file
-_SQLITE_ROWS = 1 << 20  # of a batch; the driver takes the type of each column from the first
+_SQLITE_ROWS = 1 << 20  # per batch; the driver infers the type of each column from the first batch
 _READ_ONLY = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
-_SAME_ORDER = "SET LOCAL synchronize_seqscans = off"  # else a scan may begin where that of another program is
-_LONGEST_NAME = 63  # bytes; PostgreSQL cuts what is longer
+_SAME_ORDER = "SET LOCAL synchronize_seqscans = off"  # else a scan may start in the middle, with another one
+_LONGEST_NAME = 63  # bytes; PostgreSQL truncates longer names
 _MISMATCH = re.compile(r"Type mismatch in column (\d+): expected (\w+) but got (\w+)")
-# types of PostgreSQL that the driver turns into types of Arrow that the readers of columns know; others become text
+# types of PostgreSQL that the driver maps to Arrow types that columns can be read from; others are cast to text
 _NATIVE = frozenset(
     ("bool", "bytea", "date", "float4", "float8", "int2", "int4", "int8", "text", "timestamp", "timestamptz", "varchar")
 )
@@ -50,7 +50,7 @@ def is_query(text: str) -> bool:
 
 
 def quoted(name: str) -> str:
-    """Return a name of SQL in quotes, so that no part of it is read as SQL.
+    """Return a SQL identifier in quotes, so that no part of it is interpreted as SQL.
 
     Examples
     --------
@@ -62,17 +62,17 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Database:
-    """Where a database is; as text, its URL without the password."""
+    """The location of a database; ``str`` gives its URL without the password."""
 
     kind: str  # SQLITE or POSTGRESQL
     url: str  # without the password
-    path: Path = Path()  # of the file of SQLite
+    path: Path = Path()  # of the SQLite file
     _full: str = ""  # the URL with the password, for the driver of PostgreSQL
     _secrets: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, url: str | Database) -> Database:
-        """Return the database of a URL, or of a path to a file of SQLite; nothing is opened."""
+        """Return the database of a URL, or of the path of an SQLite file; nothing is opened."""
         if isinstance(url, Database):
             return url
         if not isinstance(url, str | Path):
@@ -80,7 +80,7 @@ class Database:
         text = str(url).strip()
         scheme, separator, rest = text.partition("://")
         kind = _SCHEMES.get(scheme.lower()) if separator else SQLITE if text.lower().endswith(_FILES) else None
-        if kind is None:  # not shown as a whole: it may hold a password
+        if kind is None:  # not shown in full: it may contain a password
             shown = f"a URL that begins with {scheme}://" if separator else "neither a URL nor such a path"
             raise InputError(f"the database must be {_FORMS}; got {shown}")
         return cls._sqlite(rest if separator else f"/{text}") if kind == SQLITE else cls._postgresql(rest, text)
@@ -123,7 +123,7 @@ class Database:
 
     @contextmanager
     def connect(self, *, write: bool = False) -> Iterator[Any]:
-        """Yield a connection of the driver with a transaction that is rolled back unless it is committed."""
+        """Yield a driver connection with a transaction, which is rolled back unless committed."""
         manager, driver = self._import()
         target = self._full
         if self.kind == SQLITE:
@@ -157,7 +157,7 @@ class Database:
 
     @contextmanager
     def errors(self, what: str, advice: str = "correct the SQL") -> Iterator[None]:
-        """Turn errors of the driver into an InputError with one line, without the password."""
+        """Convert driver errors to an InputError with a single line, without the password."""
         manager, _ = self._import()
         try:
             yield
@@ -174,7 +174,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Reader]:
-        """Yield a reader of queries, which all see the same state of the database."""
+        """Yield a reader whose queries all see the same snapshot of the database."""
         with ExitStack() as stack:
             connection = stack.enter_context(self.connect())
             snapshot = None
@@ -188,19 +188,19 @@ class Database:
             yield Reader(self, connection, snapshot, [connection], stack)
 
     def parts(self, name: str) -> tuple[str | None, str]:
-        """Return schema and table of a name; of SQLite a name has one part, which may hold a dot."""
+        """Return schema and table of a name; an SQLite name has no schema and may contain dots."""
         schema, dot, table = name.partition(".")
         if not dot or self.kind == SQLITE:
             return None, name
         return schema, table
 
     def quoted(self, name: str) -> str:
-        """Return the name of a table in quotes, schema and table each."""
+        """Return the name of a table with schema and table quoted."""
         return ".".join(quoted(part) for part in self.parts(name) if part is not None)
 
     def has_table(self, cursor: Any, name: str) -> bool:
         """Whether there is a table or a view of this name."""
-        if self.kind == SQLITE:  # whose names do not tell capitals apart
+        if self.kind == SQLITE:  # names are case-insensitive
             return name.lower() in (table.lower() for table in self.tables(cursor))
         with self.errors(f"looking up table {name!r}", "check the name"):
             cursor.execute("SELECT to_regclass($1)::text", (self.quoted(name),))
@@ -225,8 +225,8 @@ class Reader:
 
     database: Database
     connection: Any
-    snapshot: str | None  # of PostgreSQL, where queries that are read at once have connections of their own
-    idle: list[Any]  # connections of PostgreSQL with that snapshot
+    snapshot: str | None  # of PostgreSQL, where concurrent queries use separate connections
+    idle: list[Any]  # unused PostgreSQL connections with that snapshot
     stack: ExitStack  # closes them
 
     def query(self, source: Any, name: str) -> Query:
@@ -242,7 +242,7 @@ class Reader:
             self._require_table(text)
             table, shown, rows = text, text, self.database.quoted(text)
             text = f"SELECT * FROM {rows}"
-        # as it is: around it, SQLite would give columns of the same name other names
+        # not as a subquery, in which SQLite would rename columns of the same name
         describe = text if self.database.kind == SQLITE else f"SELECT * FROM {rows} AS described LIMIT 0"
         with self.stream(describe, shown, 1) as batches:
             schema = batches.schema
@@ -260,8 +260,8 @@ class Reader:
 
     @contextmanager
     def _lend(self) -> Iterator[Any]:
-        """Yield a connection that nobody reads from; one whose rows are left unread is not lent again."""
-        if self.snapshot is None:  # a connection of SQLite serves several queries at once
+        """Yield a connection that is not in use; one with unread rows is not used again."""
+        if self.snapshot is None:  # an SQLite connection serves several queries at once
             yield self.connection
             return
         try:
@@ -275,14 +275,14 @@ class Reader:
         try:
             yield connection
         except BaseException:
-            if connection is not self.connection:  # which keeps the snapshot
+            if connection is not self.connection:  # which holds the snapshot
                 connection.close()
             raise
         self.idle.append(connection)
 
     @contextmanager
     def stream(self, sql: str, what: str, rows: int) -> Iterator[Any]:
-        """Yield the batches of a query as the driver fetches them, of SQLite with this many rows."""
+        """Yield the batches of a query as the driver fetches them; for SQLite, ``rows`` per batch."""
         options = {"adbc.sqlite.query.batch_rows": str(rows)} if self.database.kind == SQLITE else {}
         with self._lend() as connection, connection.cursor(adbc_stmt_kwargs=options) as cursor:
             with self.database.errors(what):
@@ -296,9 +296,9 @@ class Query:
     """A query or a table whose columns are known and whose rows have not been read."""
 
     reader: Reader
-    shown: str  # what messages call it
-    table: str | None  # its name, None of a query
-    rows: str = field(repr=False)  # as SQL, for a FROM
+    shown: str  # its name in messages
+    table: str | None  # its name; None for a query
+    rows: str = field(repr=False)  # SQL for the FROM clause
     schema: Any = field(repr=False)
 
     @property
@@ -307,10 +307,10 @@ class Query:
         return tuple(self.schema.names)
 
     def batches(self, columns: Sequence[str], written: Sequence[str], size: int) -> Iterator[Any]:
-        """Yield tables of at least ``size`` rows, but for the last, of these columns.
+        """Yield tables of these columns with at least ``size`` rows, except the last.
 
-        Numbers of PostgreSQL's type numeric are float64. Those of ``written``, which are ids and labels, are decimals:
-        of their own scale, or without one if all are whole; else text. Types without a like in Arrow become text.
+        PostgreSQL's type numeric becomes float64. In the ids and labels, ``written``, it becomes decimals: of the
+        declared scale, or whole numbers if all are whole; else text. Types without an Arrow equivalent become text.
         """
         expressions = ", ".join(self._expression(name, written) for name in columns)
         waiting: list[Any] = []
@@ -328,7 +328,7 @@ class Query:
         yield self._table(waiting or [pa.RecordBatch.from_pylist([], schema)], written)
 
     def _expression(self, name: str, written: Sequence[str]) -> str:
-        """Return a column as SQL, with a cast where the driver has no type of Arrow for it."""
+        """Return the SQL expression of a column, with a cast if the driver has no Arrow type for it."""
         kind = self._type(name)
         if kind is None or kind in _NATIVE or kind.startswith("_"):
             return quoted(name)
@@ -352,7 +352,7 @@ class Query:
 
     @contextmanager
     def _errors(self, columns: Sequence[str]) -> Iterator[None]:
-        """Turn errors while rows arrive into an InputError."""
+        """Convert errors while rows are fetched to an InputError."""
         advice = "correct the SQL, or run it again where the connection was lost"
         with self.reader.database.errors(self.shown, advice):
             try:
@@ -369,7 +369,7 @@ class Query:
 
 
 def _decimals(values: Any, modifier: int) -> Any:
-    """Return numbers that arrive as text as decimals of the declared scale, else as whole ones; text where not."""
+    """Return numbers in text form as decimals of the declared scale, else of scale 0; unchanged if that fails."""
     precision, scale = (modifier - 4) >> 16, (modifier - 4) & 0x7FF
     declared = modifier >= 4 and precision <= 38 and scale <= precision
     try:
@@ -380,7 +380,7 @@ def _decimals(values: Any, modifier: int) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class TargetTable:
-    """A table of a database to write to."""
+    """A database table to write to."""
 
     database: Database
     name: str
@@ -390,7 +390,7 @@ class TargetTable:
         return f"table {self.name!r} of {self.database}"
 
     def check(self) -> None:
-        """Raise an InputError where `write` would: the table is made for a trial, and the transaction rolled back."""
+        """Raise an InputError if `write` would: the table is created in a transaction that is rolled back."""
         self._check_name("table", self.name)
         with self._cursor() as (_, cursor):
             self._make_room(cursor)
@@ -398,7 +398,7 @@ class TargetTable:
                 cursor.execute(f"CREATE TABLE {self.database.quoted(self.name)} (id INTEGER)")
 
     def write(self, pieces: Iterable[Mapping[str, Any]]) -> None:
-        """Write columns that come in pieces of rows, in one transaction: all of them, or nothing at all."""
+        """Write columns that come in chunks of rows, in one transaction."""
         schema, name = self.database.parts(self.name)
         with self._cursor() as (connection, cursor):
             self._make_room(cursor)
@@ -419,7 +419,7 @@ class TargetTable:
             yield connection, cursor
 
     def _make_room(self, cursor: Any) -> None:
-        """Drop the table where it may be replaced; an error where it may not."""
+        """Drop an existing table if it may be replaced, else raise an error."""
         if not self.database.has_table(cursor, self.name):
             return
         if not self.overwrite:
@@ -446,7 +446,7 @@ class TargetTable:
             )
 
     def _writable(self, table: Any) -> Any:
-        """Return decimals as text for SQLite, which has none."""
+        """Return decimals as text for SQLite, which has no decimal type."""
         if self.database.kind == POSTGRESQL:
             return table
         fields = [pa.field(f.name, pa.string()) if pa.types.is_decimal(f.type) else f for f in table.schema]

@@ -1,4 +1,4 @@
-"""Columns of the edges as columns of both ends: count, mean, sum and share per category."""
+"""Edge columns aggregated to columns of both end nodes: count, mean, sum and fraction of each category."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpatcher.tables.options import TableOptions
 from gpatcher.tables.reader import TableSource
 from gpatcher.tables.values import Reject
 
-_MAX_CATEGORIES = 16  # of an edge column that get a share each
+_MAX_CATEGORIES = 16  # of an edge column with a fraction each
 _MEASURES = {"number": ("mean", "sum"), "date": ("mean",), "boolean": ("mean",), "category": ("mean",)}
 
 
@@ -27,11 +27,11 @@ class EdgeColumn:
 
     column: str
     kind: str
-    values: list[str]  # categories with a share each
+    values: list[str]  # categories with a fraction each
 
     @property
     def parts(self) -> list[str]:
-        """What is averaged: the values, or a mark of each category."""
+        """What is averaged: the values, or an indicator of each category."""
         return [f"{self.column} = {value}" for value in self.values] if self.kind == "category" else [self.column]
 
     def read(self, values: Any, reject: Reject) -> Iterator[FloatArray]:
@@ -48,14 +48,14 @@ class EdgeColumn:
 
 @dataclass(frozen=True)
 class EdgePlan:
-    """Which columns of the edges become columns of the nodes, and whether directions are told apart."""
+    """Which columns of the edges become columns of the nodes, and whether directions are distinguished."""
 
     columns: tuple[EdgeColumn, ...] = ()
     directed: bool = False
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """Edges that are added up separately."""
+        """Kinds of edges that are summed separately."""
         return () if not self.columns else ("outgoing edges", "incoming edges") if self.directed else ("edges",)
 
     @property
@@ -74,7 +74,7 @@ class EdgePlan:
 
 
 class EdgeSums:
-    """Numbers of edges and sums of their columns at each node, added up batch by batch."""
+    """Numbers of edges and sums of their columns at each node, accumulated batch by batch."""
 
     def __init__(self, plan: EdgePlan, nodes: int) -> None:
         self.plan, self.nodes = plan, nodes
@@ -95,7 +95,7 @@ class EdgeSums:
                 add_values(index, values.astype(float), self.counts[side, j], self.totals[side, j])
 
     def node_columns(self, first: int = 0) -> dict[str, Any]:
-        """Return a column of numbers per measure, missing where a node has no value, of the nodes from ``first`` on."""
+        """Return a column of numbers per measure, missing if a node has no value; for the nodes from ``first`` on."""
         columns: list[FloatArray] = []
         for counts, totals in zip(self.counts, self.totals, strict=True):
             columns.append(totals[0])
@@ -108,10 +108,9 @@ class EdgeSums:
 
 
 def plan_edge_columns(table: TableSource, options: TableOptions, *, nodes: bool) -> EdgePlan:
-    """Choose the kinds and categories of the columns of the edges by their first rows; warn of those that are not used.
+    """Infer the kinds and categories of edge columns from the first rows; warn of columns that are not used.
 
-    Text, ids and columns that ``options.edge_features`` leaves out are not used, nor any column of a graph without a
-    table of nodes.
+    Text, ids and columns not in ``options.edge_features`` are not used, nor any column without a table of nodes.
     """
     others = [column for column in table.columns if column not in options.edge_columns.values()]
     names = others if options.edge_features is None else options.edge_features
@@ -134,7 +133,7 @@ def plan_edge_columns(table: TableSource, options: TableOptions, *, nodes: bool)
 
 
 def _first_rows(table: TableSource, names: Sequence[str]) -> list[tuple[str, Any]]:
-    """Return the first rows of columns, none of an empty table."""
+    """Return the first rows of columns; no columns for an empty table."""
     try:
         batch = next(table.iter_batches(list(names)), None)
     except pa.ArrowException:

@@ -1,7 +1,7 @@
 """Read the table of edges: from ids to node indices.
 
-The fast path, `stream_edges`, takes tables in which everything is right. Where anything is not, it raises
-`IrregularTableError` and the careful path, `read_edges`, takes over.
+The fast path, `stream_edges`, reads valid tables. If anything is irregular, it raises `IrregularTableError`, and the
+slow path, `read_edges`, reads the table again.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from gpatcher.tables.options import TableOptions
 from gpatcher.tables.reader import MEMORY_POOL, TableSource
 from gpatcher.tables.values import combine_chunks, is_number, is_text, to_numpy, uncastable_mask
 
-_MAX_HASHED_IDS = 1 << 22  # with more ids, binary search is as fast as hash tables and takes no memory
+_MAX_HASHED_IDS = 1 << 22  # with more ids, binary search is as fast as hash tables and needs no memory
 
 
 class IrregularTableError(Exception):
-    """The fast path gives up; the careful path then reads the whole columns and names what is wrong, if anything is."""
+    """The fast path gives up; the slow path then reads whole columns and reports what is wrong, if anything."""
 
 
-_ENOUGH_EDGES = 100  # edges from which something can be said of their direction
-_UNBALANCED = 2.0  # imbalance of out- and in-degrees from which edges are taken as directed; 1 for a random order
+_ENOUGH_EDGES = 100  # edges needed to judge whether their direction is meaningful
+_UNBALANCED = 2.0  # imbalance of out- and in-degrees from which edges count as directed; 1 for a random order
 
 
 @dataclass
@@ -48,7 +48,7 @@ class EdgeRows:
     edge_index: IntArray  # of the endpoints among the ids, shape (2, m)
     weights: FloatArray | None
     counts: dict[str, int]  # the fields of Counts that concern edges
-    node_columns: dict[str, Any]  # made of the other columns of the edges
+    node_columns: dict[str, Any]  # aggregated from the other columns of the edges
 
 
 def open_edges(source: Any, options: TableOptions, reader: Reader | None = None) -> TableSource:
@@ -60,7 +60,7 @@ def open_edges(source: Any, options: TableOptions, reader: Reader | None = None)
 
 @contextmanager
 def prefetch(batches: Generator[Any, None, None]) -> Iterator[Iterator[Any]]:
-    """Yield an iterator whose next batch is read on a thread; reading starts at once, and has ended in the end."""
+    """Yield an iterator that prefetches batches on a thread, which starts at once and is joined on exit."""
     with closing(batches), ThreadPoolExecutor(1) as pool:
         first = pool.submit(next, batches, None)
 
@@ -89,7 +89,7 @@ def stream_edges(batches: Iterator[Any], options: TableOptions, ids: Any, plan: 
 def indexed_edges(
     batches: Iterator[Any], options: TableOptions, ids: Any, sums: EdgeSums | None = None
 ) -> Iterator[tuple[IntArray, IntArray, FloatArray | None]]:
-    """Yield the indices of sources and targets among the ids, and the weights, of each batch; add up the rest."""
+    """Yield source indices, target indices and weights of each batch; add the other columns to ``sums``."""
     lookup = _index_lookup(ids)
     empty = True
     with ThreadPoolExecutor(2) as pool:  # both endpoints at once
@@ -109,7 +109,7 @@ def indexed_edges(
 
 
 def _reject_batch(column: str, invalid: BoolArray, values: Any, problem: str, fix: str) -> None:
-    """Leave values that are not of their kind to the careful path, which knows their rows."""
+    """Leave invalid values to the slow path, which knows their rows."""
     if invalid.any():
         raise IrregularTableError
 
@@ -122,7 +122,7 @@ def _index_lookup(ids: Any) -> Callable[[Any], IntArray]:
             return partial(_search, sorted_ids)
     value_sets = {ids.type: ids}
     if is_text(ids.type) and ids.nbytes < 2**31 - 1:
-        # text files are read as narrow text: to narrow the ids once is cheaper than to widen all endpoints
+        # text files are read as string, ids as large_string: casting the ids once is cheaper than all endpoints
         value_sets[pa.string()] = ids.cast(pa.string())
 
     def lookup(values: Any) -> IntArray:
@@ -152,7 +152,7 @@ def _search(sorted_ids: IntArray, values: Any) -> IntArray:
 def edge_ids(table: TableSource, options: TableOptions) -> Any:
     """Return the ids of all endpoints, sorted."""
     ids = None
-    waiting: list[Any] = []  # merged once they outnumber the ids, so that each is sorted a few times only
+    waiting: list[Any] = []  # merged once they outnumber the ids, so that each is sorted only a few times
     for batch in table.iter_batches(options.endpoints, written=options.endpoints):
         chunks = [chunk for column in (options.source, options.target) for chunk in _regular_ids(batch.column(column))]
         new = _sorted_union(chunks)
@@ -179,7 +179,7 @@ def _regular_ids(values: Any) -> list[Any]:
 
 def _sorted_union(arrays: list[Any]) -> Any:
     """Return the distinct values of arrays of one dtype, sorted."""
-    if pa.types.is_integer(arrays[0].type):  # sorted in place, where NumPy and arrow would build hash tables
+    if pa.types.is_integer(arrays[0].type):  # sorted in place; NumPy and arrow would build hash tables
         values = np.concatenate([array.to_numpy() for array in arrays])
         values.sort()
         return pa.array(values[np.append(True, values[1:] != values[:-1])] if values.size else values)
@@ -188,7 +188,7 @@ def _sorted_union(arrays: list[Any]) -> Any:
 
 
 def read_edges(table: TableSource, options: TableOptions, nodes: NodeRows | None, plan: EdgePlan) -> EdgeRows:
-    """Read the edges whole; errors and warnings name what is wrong. Without nodes, these are the endpoints, sorted."""
+    """Read all edges at once, with errors and warnings; without ``nodes``, the nodes are the sorted endpoints."""
     columns = table.read([*options.edge_columns.values(), *plan.edge_names], written=options.endpoints)
     endpoints = [Ids.read(table, column, columns[column]) for column in (options.source, options.target)]
     others = [ids.values for ids in reversed(endpoints)] if nodes is None else [nodes.ids.values] * 2
@@ -230,7 +230,7 @@ def read_edges(table: TableSource, options: TableOptions, nodes: NodeRows | None
 
 
 def _node_ids(nodes: NodeRows, endpoints: list[Ids], options: TableOptions) -> Any:
-    """Return the ids of the nodes, and if asked for those that only the edges have."""
+    """Return the ids of the nodes, including, if the options say so, those that only occur in the edges."""
     for endpoint in endpoints:
         nodes.ids.require_same_dtype(endpoint)
     ids = nodes.ids.values
@@ -256,7 +256,7 @@ def edge_weights(table: TableSource, column: str, values: Any, rows: IntArray | 
     if not is_number(values.type) and not pa.types.is_null(values.type):
         raise InputError(f"{table.path}: column {column!r} holds {values.type}; weights must be numbers")
     weights = to_floats(values)
-    invalid = ~((weights > 0) & np.isfinite(weights))  # NaN is not above 0
+    invalid = ~((weights > 0) & np.isfinite(weights))  # NaN > 0 is False
     table.reject(column, invalid, values, "are missing, not positive or not finite", fix, rows)
     scale = f"scale them to between {MIN_WEIGHT:g} and {MAX_WEIGHT:g}"
     table.reject(column, ~is_weight(weights), values, "are extreme", scale, rows)
@@ -264,12 +264,11 @@ def edge_weights(table: TableSource, column: str, values: Any, rows: IntArray | 
 
 
 def points(graph: Graph, rows: EdgeRows) -> bool:
-    """Return whether the direction of the edges seems to mean something.
+    """Return whether the direction of the edges seems to be meaningful.
 
-    Where some edges have a reverse edge it does, unless all have. Where hardly any has, the table may list each
-    undirected edge once: then its two nodes are in a fixed order (of the nodes, of the rows, or of the ids), or in a
-    random one, which gives a node as many outgoing as incoming edges up to chance, the mean of (out - in)² / (out + in)
-    being 1.
+    It is if some edges, but not all, have a reverse edge. If hardly any has, the table may list each undirected edge
+    once: then its two nodes are in a fixed order (of the nodes, of the rows, or of the ids) or in random order. In
+    random order the out- and in-degree of a node differ only by chance, and the mean of (out - in)² / (out + in) is 1.
     """
     edges = graph.stored_edges - graph.self_loops
     mutual = edges - graph.one_way_edges
@@ -277,7 +276,7 @@ def points(graph: Graph, rows: EdgeRows) -> bool:
         return mutual <= 0.98 * edges
     source, target = rows.edge_index
     outgoing, incoming = (np.bincount(end, minlength=graph.n) for end in (source, target))
-    # in a bipartite graph the direction tells no more than the part
+    # in a bipartite graph the direction adds nothing to the side of a node
     if edges < _ENOUGH_EDGES or not (outgoing * incoming).any() or _is_ordered(rows, graph.n):
         return False
     degree = outgoing + incoming
@@ -286,12 +285,12 @@ def points(graph: Graph, rows: EdgeRows) -> bool:
 
 
 def _is_ordered(rows: EdgeRows, n: int) -> bool:
-    """Return whether nearly all edges go from the earlier to the later node, or back, in one of three orders."""
+    """Return whether nearly all edges go from the earlier to the later node, or reversed, in one of three orders."""
     source, target = rows.edge_index
 
     def orders() -> Iterator[tuple[IntArray, Any]]:
         yield np.arange(n), slice(None)
-        first = np.full(n, len(source))  # row where a node is first a source
+        first = np.full(n, len(source))  # first row in which a node is a source
         first[source[::-1]] = np.arange(len(source))[::-1]
         yield first, first[target] < len(source)
         by_id = np.empty(n, np.int64)
@@ -302,7 +301,7 @@ def _is_ordered(rows: EdgeRows, n: int) -> bool:
 
 
 def make_undirected(graph: Graph) -> Graph:
-    """Return the graph with every edge in both directions; warn where the two have different weights."""
+    """Return the graph with every edge in both directions; warn if the two have different weights."""
     both = graph.undirected()
     if graph.weights is not None:
         # an edge has no equal reverse edge because it has none, or because the weights differ

@@ -1,6 +1,6 @@
 """Columns of a table as features: numbers, booleans, categories, dates and short text.
 
-The encoder is fitted once and saved as a small JSON file, to be kept with a model and applied to later tables.
+The encoder is fitted once and saved with the model as a small JSON file, to encode later tables.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from gpatcher.tables.edge_columns import EdgeColumn, EdgePlan
 from gpatcher.tables.values import Reject, blanks_to_null, is_text, missing_mask, reject_values
 
 _FORMAT, _VERSION = "gpatcher-encoder", 4
-_BATCH_ROWS = 1 << 12  # written to the CSR array at a time; fewer rows are not worth a thread
+_BATCH_ROWS = 1 << 12  # rows written to the CSR array at a time; fewer are not worth a thread
 _SPARSE = 0.25  # features with a smaller fraction of non-zeros are a sparse matrix, as in gpatcher.model.inputs
 
 
 class ColumnSummary(NamedTuple):
-    """What becomes of a column of a table."""
+    """How a column of a table is encoded."""
 
     column: str
     kind: str
-    features: int  # made of it
+    features: int  # number of features
     missing: int  # rows without a value
     note: str
 
@@ -65,9 +65,9 @@ class TableEncoder:
     [[-1.0, 0.0, 1.0, 0.0], [1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 1.0, 0.0]]
     """
 
-    encoders: tuple[Column, ...]  # of each column that is used: two of a code, else one
+    encoders: tuple[Column, ...]  # of the columns that are used: two for a code or a text, else one
     sparse: bool = False  # whether the features are a SciPy CSR array
-    edges: EdgePlan = field(default_factory=EdgePlan)  # how columns of the edges become columns of the nodes
+    edges: EdgePlan = field(default_factory=EdgePlan)  # how edge columns are aggregated to node columns
 
     @property
     def width(self) -> int:
@@ -80,7 +80,7 @@ class TableEncoder:
         return {encoder.column: encoder.kind for encoder in self.encoders}
 
     def describe(self, columns: Mapping[str, Any]) -> list[ColumnSummary]:
-        """Return for each column of a table what becomes of it."""
+        """Return for each column of a table how it is encoded."""
         rows = []
         for name, values in columns.items():
             encoders = [encoder for encoder in self.encoders if encoder.column == name]
@@ -92,7 +92,7 @@ class TableEncoder:
         return rows
 
     def names(self) -> list[str]:
-        """Return the names of the features in their order."""
+        """Return the names of the features, in order."""
         return [name for group in self._groups() for encoder in group for name in encoder.names()]
 
     def _groups(self) -> list[list[Any]]:
@@ -104,9 +104,9 @@ class TableEncoder:
     def fit(
         cls, columns: Mapping[str, Any], kinds: Mapping[str, str] | None = None, reject: Reject = reject_values
     ) -> TableEncoder:
-        """Fit an encoder to columns of one length; ``kinds`` are one of `KINDS` each, by default inferred.
+        """Fit an encoder to columns of equal length; ``kinds`` maps columns to `KINDS`, by default inferred.
 
-        ``reject`` is called where values are not of the kind; by default it raises an error with the row.
+        ``reject`` is called for values that are not of the kind; by default it raises an error with the row.
         """
         encoder, _, messages = cls._fit(columns, kinds or {}, reject)
         for message in messages:
@@ -126,7 +126,7 @@ class TableEncoder:
     def _fit(
         cls, columns: Mapping[str, Any], kinds: Mapping[str, str], reject: Reject
     ) -> tuple[TableEncoder, dict[tuple[str, str], Any], list[str]]:
-        """Return the encoder, the values of its columns as they were read for each kind, and the warnings."""
+        """Return the encoder, the values read for each column and kind, and the warnings."""
         for name, kind in kinds.items():
             if kind not in KINDS:
                 raise InputError(f"column {name!r}: unknown kind {kind!r}; choose one of {', '.join(KINDS)}")
@@ -155,15 +155,15 @@ class TableEncoder:
             for reason, names in ignored.items()
         ]
         width = sum(encoder.width for encoder in encoders)
-        # of a row on average; a sparse matrix is made for categories and words only
+        # per row on average; only categories and words make the features sparse
         nonzeros = [encoder.nonzeros for encoder in encoders]
         wide = any(not isinstance(encoder, DenseColumn) for encoder in encoders)
         return cls(tuple(encoders), wide and sum(nonzeros) < _SPARSE * width), read, messages
 
     def transform(self, columns: Mapping[str, Any], reject: Reject = reject_values) -> Features:
-        """Encode the rows of a table that has the fitted columns; dense or sparse as the encoder was fitted.
+        """Encode the rows of a table that has the fitted columns; dense or sparse as at fitting.
 
-        New categories, values missing in a column that had none missing, and extreme values give a warning.
+        Warns of new categories, of extreme values, and of missing values in a column that had none at fitting.
         """
         x, messages = self.encode(columns, reject)
         for message in messages:
@@ -239,7 +239,7 @@ class TableEncoder:
 
 
 def _to_csr(values: FloatArray, codes: IntArray, words: list[Any], widths: list[int]) -> Any:
-    """Return a CSR array whose rows hold dense values (d, rows), an entry per category code (c, rows) and the words.
+    """Return a CSR array whose rows have dense values (d, rows), an entry per category code (c, rows) and the words.
 
     ``widths`` are those of the categories and the texts.
     """
@@ -265,7 +265,7 @@ def _to_csr(values: FloatArray, codes: IntArray, words: list[Any], widths: list[
 
     nonzeros = fill(0) if rows < _BATCH_ROWS else sum(_on_threads(fill, range(0, rows, _BATCH_ROWS)))
     if indptr[-1] < 2**31:
-        indptr = indptr.astype(np.int32)  # the dtype of the indices, which SciPy would copy otherwise
+        indptr = indptr.astype(np.int32)  # the dtype of the indices; otherwise SciPy would copy them
     x = sp.csr_array((data, indices, indptr), shape=(rows, offsets[-1]))
     if nonzeros < data.size / 2:
         x.eliminate_zeros()

@@ -40,7 +40,7 @@ class Ids:
         return cls(table, column, values)
 
     def like(self, other: Any) -> Ids:
-        """Return integers of a text file as text, which is how they are written, where the ids of another array are."""
+        """Return integers of a text file as text, as written, if the ids of ``other`` are text."""
         if self.table.is_typed or is_text(self.values.type) or not is_text(other.type):
             return self
         return replace(self, values=self.values.cast(pa.large_string()))
@@ -51,11 +51,11 @@ class Ids:
         return replace(self, values=self.values.take(pa.array(positions)), rows=rows)
 
     def reject(self, invalid: BoolArray, problem: str, fix: str) -> None:
-        """Raise an InputError where an id is invalid; see `reject_values`."""
+        """Raise an InputError if an id is invalid; see `reject_values`."""
         self.table.reject(self.column, invalid, self.values, problem, fix, self.rows)
 
     def missing(self, on_missing: str) -> BoolArray:
-        """Return where ids are missing; rejects them if ``on_missing`` is "error"."""
+        """Return a mask of missing ids; rejects them if ``on_missing`` is "error"."""
         missing = missing_mask(self.values)
         if is_text(self.values.type):
             missing = missing | to_numpy(pc.fill_null(pc.equal(self.values, ""), True))
@@ -65,7 +65,7 @@ class Ids:
         return missing
 
     def exact(self) -> Ids:
-        """Return floats as int64, and reject those that are not exact integers; other dtypes as they are."""
+        """Return floats as int64, and reject those that are not exact integers; other dtypes unchanged."""
         if not pa.types.is_floating(self.values.type):
             return self
         numbers = self.values.to_numpy()
@@ -80,7 +80,7 @@ class Ids:
         return self.take(np.flatnonzero(~missing)) if missing.any() else self
 
     def drop_duplicates(self, on_duplicate: str) -> Ids:
-        """Return the first of equal ids, with a warning; rejects duplicates if ``on_duplicate`` is "error"."""
+        """Return the ids without duplicates, with a warning; rejects duplicates if ``on_duplicate`` is "error"."""
         ids = replace(self, values=combine_chunks(self.values))
         if len(pc.unique(ids.values)) == len(ids.values):
             return ids
@@ -104,7 +104,7 @@ class Ids:
         return self.table.location(int(position if self.rows is None else self.rows[position]))
 
     def require_same_dtype(self, other: Ids) -> None:
-        """Raise an InputError where the ids could never match those of another column, with an example."""
+        """Raise an InputError, with an example, if the ids can never match those of another column."""
         if self.values.type == other.values.type:
             return
         example = ""
@@ -123,5 +123,5 @@ class Ids:
 
 
 def dtype_name(dtype: Any) -> str:
-    """Return an arrow dtype as messages name it."""
+    """Return the name of an arrow dtype in messages."""
     return "text" if is_text(dtype) else str(dtype)

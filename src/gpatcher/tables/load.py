@@ -1,6 +1,6 @@
 """Graphs from a table of nodes and a table of edges: CSV, Parquet, in memory or in a database.
 
-pyarrow handles whole columns at a time, so a million rows take about a second.
+Columns are processed as a whole by pyarrow, so a million rows take about a second.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Tables:
     encoder: TableEncoder | None  # None without features
     counts: Counts
     options: TableOptions
-    split_values: Mapping[str, Any] = field(default_factory=dict, repr=False)  # values of each node, by option
-    columns: tuple[ColumnSummary, ...] = ()  # what becomes of each column of the nodes
-    label_type: str | None = None  # int64 or bool, None where labels are text
+    split_values: Mapping[str, Any] = field(default_factory=dict, repr=False)  # value of each node, by option
+    columns: tuple[ColumnSummary, ...] = ()  # how each column of the nodes is encoded
+    label_type: str | None = None  # int64 or bool, None if labels are text
 
     def describe_columns(self) -> list[tuple[str, ...]]:
         """Return a row of text per column: column, kind, features, missing, note."""
@@ -56,7 +56,7 @@ class Tables:
     def with_split(self, train: float = 0.6, val: float = 0.2, seed: int = 0) -> Tables:
         """Split the labelled nodes as the options say: by a column, into folds, or at random and stratified.
 
-        The fractions are not used for folds and groups, the seed only where the split is random.
+        The fractions are not used for folds and groups; the seed is only used if the split is random.
         """
         options, graph = self.options, self.graph
         if graph.splits:
@@ -97,7 +97,7 @@ def read_tables(nodes: Any, edges: Any, **options: Any) -> Graph:
 
 
 def load_tables(nodes: Any, edges: Any, *, encoder: TableEncoder | None = None, **options: Any) -> Tables:
-    """Read a graph as `read_tables` does, its features by a fitted encoder if one is passed, and count the rows."""
+    """Read a graph as `read_tables` does, with a fitted ``encoder`` if given; return encoder and row counts too."""
     parsed = TableOptions.parse(options)
     with parsed.reading() as reader:
         edge_table = open_edges(edges, parsed, reader)
@@ -116,8 +116,8 @@ def _join_tables(
     plan: EdgePlan,
     encoder: TableEncoder | None,
 ) -> Tables:
-    """Make a graph of the nodes and the batches of edges."""
-    # features on one thread, edges on another: both release the GIL, and neither needs the other without edge columns
+    """Build a graph from the nodes and the batches of edges."""
+    # features on one thread, edges on another: both release the GIL, and are independent if there are no edge columns
     with ThreadPoolExecutor(1) as pool:
         encoded = None if plan.columns else pool.submit(encode_nodes, node_rows, parsed, encoder, plan)
         try:
@@ -129,7 +129,7 @@ def _join_tables(
         added = len(edge_rows.ids) - (0 if node_rows is None else len(node_rows.ids.values))
         if node_rows is not None and (added or plan.columns):
             if encoded is not None:
-                encoded.exception()  # waits; features without the added nodes are of no use
+                encoded.exception()  # waits; features without the added nodes are useless
             node_rows.add_rows(added)
             node_rows.columns |= edge_rows.node_columns
             encoded = None
@@ -156,7 +156,7 @@ def _join_tables(
 
 
 def plan_edges(table: TableSource, options: TableOptions, nodes: Any, encoder: TableEncoder | None) -> EdgePlan:
-    """Return which columns of the edges become features: those of the encoder where one is passed."""
+    """Return which columns of the edges become features: those of the encoder if one is passed."""
     if encoder is not None:
         for column in encoder.edges.edge_names:
             table.require({"edge_features": column})
@@ -228,6 +228,6 @@ def _handle_rare_classes(graph: Graph, on_rare_class: str) -> Graph:
     if not kept.size:
         raise InputError("every class has one labelled node; label more nodes")
     warn_input(f"{classes}, which is treated as unlabelled: {names}")
-    new_class = np.full(graph.num_classes + 1, -1)  # the last entry is that of unlabelled nodes, -1
+    new_class = np.full(graph.num_classes + 1, -1)  # the last entry is for unlabelled nodes, -1
     new_class[kept] = np.arange(kept.size)
     return replace(graph, y=new_class[y], classes=tuple(graph.classes[c] for c in kept))

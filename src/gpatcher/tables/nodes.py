@@ -30,7 +30,7 @@ from gpatcher.tables.values import (
     to_seconds,
 )
 
-_INDEX_COLUMNS = ("", "Unnamed: 0", "__index_level_0__")  # as pandas names the index that it writes
+_INDEX_COLUMNS = ("", "Unnamed: 0", "__index_level_0__")  # names that pandas writes for an index
 _PARTS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val"}
 _PARTS |= {"test": "test", "testing": "test"}
 
@@ -42,13 +42,13 @@ class NodeRows:
     ids: Ids  # unique, with the rows that they come from
     y: IntArray | None  # class of each node, -1 where unknown
     classes: tuple[str, ...] | None
-    columns: dict[str, Any]  # those that become features
-    split_values: dict[str, npt.NDArray[Any]]  # values of each node, by option
+    columns: dict[str, Any]  # columns that become features
+    split_values: dict[str, npt.NDArray[Any]]  # value of each node, by option
     counts: dict[str, int]  # the fields of Counts that concern nodes
-    label_type: str | None = None  # int64 or bool, None where labels are text
+    label_type: str | None = None  # int64 or bool, None if labels are text
 
     def reject(self, column: str, invalid: BoolArray, values: Any, problem: str, fix: str) -> None:
-        """Raise an InputError where a value is invalid; see `reject_values`."""
+        """Raise an InputError if a value is invalid; see `reject_values`."""
         self.ids.table.reject(column, invalid, values, problem, fix, self.ids.rows)
 
     def add_rows(self, count: int) -> None:
@@ -63,7 +63,7 @@ class NodeRows:
 
 
 def read_nodes(table: TableSource, options: TableOptions, encoder: TableEncoder | None) -> NodeRows:
-    """Read the columns that the options name, and those of the encoder where one is passed."""
+    """Read the columns that the options name, and those of the encoder if one is passed."""
     label = options.label
     table.require({"id": options.id})
     if label == DEFAULT_LABEL and label not in table.columns:
@@ -105,7 +105,7 @@ def read_nodes(table: TableSource, options: TableOptions, encoder: TableEncoder 
 def _feature_columns(
     table: TableSource, options: TableOptions, encoder: TableEncoder | None, used: list[str]
 ) -> list[str]:
-    """Return the columns that become features: those of the encoder, of the options, or all that are not used."""
+    """Return the columns that become features: those of the encoder, of the options, or all other columns."""
     for column in options.columns:
         table.require({"columns": column})
     for column in options.features or ():

@@ -1,4 +1,4 @@
-"""Options of reading tables, and the counts of what became of their rows."""
+"""Options for reading tables, and counts of used, dropped and added rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CHOICES = {
 
 @dataclass(frozen=True)
 class TableOptions:
-    """Which columns to read, and what to do with rows that cannot be used as they are.
+    """Which columns to read, and how to handle invalid rows.
 
     Parameters
     ----------
@@ -37,23 +37,24 @@ class TableOptions:
     features : sequence of str, optional
         Columns of the nodes that become features; by default all others.
     edge_features : sequence of str, optional
-        Columns of the edges that become features of both ends; by default all others, of a table with nodes.
+        Columns of the edges that become features of both end nodes; by default all others, if there is a table of
+        nodes.
     columns : mapping of str to str
         Kind of a column, one of `gpatcher.tables.columns.KINDS`; by default inferred from its dtype and values.
     delimiter : str, optional
         Delimiter of text files; by default detected in the first line.
     directed : bool, optional
-        Keep the direction of the edges, or make each row an edge in both directions. By default the direction is kept
-        where some edges but not all are given in both, or where none is and the sources are not just the first of the
-        two nodes in some order: see `gpatcher.tables.edges.points`.
+        Whether to keep the direction of the edges, or to make each row an edge in both directions. By default the
+        direction is kept if it seems meaningful, see `gpatcher.tables.edges.points`.
     on_unknown_id : {"error", "drop", "add"}
-        Edge to an id that is not in the nodes: raise an error, drop the edge or add the node.
+        For an edge to an id that is not in the nodes: raise an error, drop the edge or add the node.
     on_duplicate_id : {"error", "first"}
-        Id in several rows: raise an error or keep the first row.
+        For an id in several rows: raise an error or keep the first row.
     on_missing_id : {"error", "drop"}
-        Node without an id or edge without an endpoint: raise an error or drop the row.
+        For a node without an id or an edge without an endpoint: raise an error or drop the row.
     on_rare_class : {"error", "keep", "unlabel"}
-        Class with one labelled node, where a split is drawn: raise an error, keep it for training or unlabel the node.
+        For a class with one labelled node, if a random split is made: raise an error, keep the node for training, or
+        treat it as unlabelled.
     split_column : str, optional
         Column of the nodes with train, validation or test.
     time : str, optional
@@ -61,12 +62,12 @@ class TableOptions:
     group : str, optional
         Column of the nodes with groups: the nodes of a group are in the same part.
     folds : int, optional
-        Number of splits for cross-validation; each labelled node is a test node of one.
+        Number of splits for cross-validation; each labelled node is a test node in one of them.
     name : str, optional
-        Name of the graph; by default that of the file of edges.
+        Name of the graph; by default that of the edge file.
     database : str, optional
         URL of a database, such as ``sqlite:///shop.db`` or ``postgresql://user@host/shop``, or path of an SQLite file.
-        The tables are then names of tables there, or queries: ``"SELECT id, label FROM people"``.
+        The tables are then names of database tables, or queries: ``"SELECT id, label FROM people"``.
     """
 
     id: str = "id"
@@ -92,7 +93,7 @@ class TableOptions:
 
     def __post_init__(self) -> None:
         if self.database is not None:
-            object.__setattr__(self, "database", Database.parse(self.database))  # which does not show the password
+            object.__setattr__(self, "database", Database.parse(self.database))  # whose repr has no password
             if self.delimiter is not None:
                 raise InputError(f"delimiter {self.delimiter!r} is of text files; leave it out with a database")
         for option, choices in _CHOICES.items():
@@ -109,7 +110,7 @@ class TableOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> Self:
-        """Return the options of a mapping; a name that is not an option raises an InputError with the close ones."""
+        """Return the options of a mapping; an unknown name raises an InputError with the closest ones."""
         names = [option.name for option in fields(cls)]
         for name in options:
             if name not in names:
@@ -129,7 +130,7 @@ class TableOptions:
 
     @property
     def endpoints(self) -> list[str]:
-        """The two columns of a table of edges that hold ids."""
+        """The two id columns of a table of edges."""
         return [self.source, self.target]
 
     @property
@@ -147,7 +148,7 @@ class TableOptions:
 
 @dataclass(frozen=True)
 class Counts:
-    """What became of every row.
+    """Numbers of rows that were used, dropped and added.
 
     nodes = node_rows - missing_ids - duplicate_ids + added; edges = edge_rows - missing_endpoints - unknown_ids -
     duplicate_edges.
@@ -156,7 +157,7 @@ class Counts:
     node_rows: int = 0
     missing_ids: int = 0  # rows of nodes without an id
     duplicate_ids: int = 0  # rows of nodes with the id of an earlier one
-    added: int = 0  # nodes that only the edges name
+    added: int = 0  # nodes that only occur in the edges
     edge_rows: int = 0
     missing_endpoints: int = 0  # rows of edges without an endpoint
     unknown_ids: int = 0  # rows of edges with an endpoint that is not a node

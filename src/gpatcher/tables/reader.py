@@ -31,14 +31,14 @@ _BATCH_ROWS = 1 << 20
 _WHOLE_BYTES = 1 << 25
 _BLOCK_BYTES = 1 << 18
 _MAX_BLOCK_BYTES = 2**31 - 1  # of pyarrow's CSV reader
-MEMORY_POOL = pa.system_memory_pool()  # returns freed memory to the system; the default pool keeps as much again
+MEMORY_POOL = pa.system_memory_pool()  # returns freed memory to the system; the default pool would keep it
 
 
 @dataclass(frozen=True)
 class TableSource:
     """A table whose column names have been read and whose rows have not."""
 
-    path: Path  # for a table in memory or a query, what to call it in messages
+    path: Path  # for a table in memory or a query, its name in messages
     suffix: str  # in lower case, empty for a table in memory or a query
     columns: tuple[str, ...]
     delimiter: str = ","  # of a text file
@@ -50,7 +50,7 @@ class TableSource:
     def open(
         cls, source: Any, delimiter: str | None = None, name: str = "table", reader: Reader | None = None
     ) -> TableSource:
-        """Read the column names of a file, folder or table in memory, which messages then call ``name``.
+        """Read the column names of a file, folder or table in memory, which is called ``name`` in messages.
 
         With a ``reader`` of a database, the source is the name of a table there, or a query.
         """
@@ -110,7 +110,7 @@ class TableSource:
 
     @property
     def is_typed(self) -> bool:
-        """Whether the table has dtypes of its own; those of a text file are inferred."""
+        """Whether the table has dtypes; those of a text file are inferred."""
         return self.suffix in _PARQUET or self.memory is not None or self.query is not None
 
     def location(self, row: int) -> str:
@@ -124,13 +124,13 @@ class TableSource:
         return f"row {row}" if self.is_typed else f"line {row + 2}"
 
     def require(self, columns: Mapping[str, str]) -> None:
-        """Raise an InputError where a column is missing; ``columns`` maps each option to the column that it names."""
+        """Raise an InputError if a column is missing; ``columns`` maps each option to its column."""
         for option, column in columns.items():
             if column not in self.columns:
                 raise InputError(f"{self.path} has no column {column!r}; {self._hint(option, column)}")
 
     def _hint(self, option: str, column: str) -> str:
-        """Return how to name a column that is missing: by another delimiter, the closest column or any of them."""
+        """Return advice for a missing column: another delimiter, the closest column or all columns."""
         for delimiter, name in _DELIMITER_NAMES.items():
             parts = [part.strip(' "') for header in self.columns for part in header.split(delimiter)]
             if len(parts) > len(self.columns) and column in parts:
@@ -152,7 +152,7 @@ class TableSource:
         reject_values(column, invalid, values, problem, fix, f"{self.path}: ", location)
 
     def read(self, columns: Sequence[str], *, written: Sequence[str] = ()) -> dict[str, Any]:
-        """Read whole columns as chunked arrays of plain dtypes, those of ``written`` as `as_written` does."""
+        """Read whole columns as chunked arrays of plain dtypes, those of ``written`` by `as_written`."""
         names = list(dict.fromkeys(columns))
         try:
             table = self._read_typed(names, written) if self.is_typed else self._read_text(names, written)
@@ -196,7 +196,7 @@ class TableSource:
         parse = pa.csv.ParseOptions(delimiter=self.delimiter)
         options = dict(convert_options=convert, parse_options=parse, memory_pool=MEMORY_POOL)
         if self.suffix in (".csv", ".tsv") and self.path.stat().st_size <= _WHOLE_BYTES:
-            yield pa.csv.read_csv(self.path, **options)  # on all cores, unlike the reader of blocks
+            yield pa.csv.read_csv(self.path, **options)  # on all cores, unlike the block reader
             return
         read = pa.csv.ReadOptions(block_size=_BLOCK_BYTES)
         with pa.csv.open_csv(self.path, read_options=read, **options) as blocks:
@@ -218,7 +218,7 @@ class TableSource:
             return next(self.query.batches(columns, written, sys.maxsize))
         parts = []
         for path in self.files:
-            # not read_table, which takes folders called key=value for columns
+            # not read_table, which interprets folders named key=value as columns
             with pa.parquet.ParquetFile(path) as file:
                 parts.append(file.read(columns=columns))
         try:
@@ -245,7 +245,7 @@ class TableSource:
 
 
 def _header(path: Path, default: str, delimiter: str | None) -> tuple[list[str], str]:
-    """Return column names and delimiter: the one passed, the default, or the best where that gives one column."""
+    """Return column names and delimiter: the one passed, the default, or the best if that gives one column."""
     with pa.input_stream(str(path), compression="detect") as stream:
         start: bytes = stream.read(_HEADER_BYTES)
     lines = (line for part in io.BytesIO(start) for line in part.splitlines())

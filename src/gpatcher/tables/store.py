@@ -32,12 +32,14 @@ def store_tables(
 
     Parameters
     ----------
-    nodes, edges : str or Path
-        The tables; ``nodes`` may be None. See `gpatcher.tables.load.read_tables`.
+    nodes : str, Path or None
+        Table of the nodes, see `gpatcher.tables.load.read_tables`.
+    edges : str or Path
+        Table of the edges.
     folder : str or Path
         A new folder.
     memory : int
-        Bytes that a range of edges may take, beside a few numbers per node and the features.
+        Bytes that a range of edges may take, besides a few numbers per node and the features.
     **options
         Fields of `gpatcher.tables.options.TableOptions`.
     """
@@ -67,7 +69,7 @@ def _sorted_graph(
     """Write the edges to the draft folder and return the graph, memory-mapped."""
     ids = edge_ids(table, options) if rows is None else rows.ids.values
     sums = EdgeSums(plan, len(ids))
-    passes = iter((sums, None))  # the edges are read twice and added up once
+    passes = iter((sums, None))  # the edges are read twice, but summed only once
     columns = [*options.edge_columns.values(), *plan.edge_names]
     weighted = options.weight is not None
     indptr, counts = sort_edges(
@@ -86,7 +88,7 @@ def _sorted_graph(
         warn_unequal_weights(name, unequal // 2)
     np.save(draft / "indptr.npy", indptr)
     y, classes = (None, ()) if rows is None else check_labels(rows.y, len(ids), rows.classes, name)
-    # to count one-way edges would read the whole file in random order
+    # counting one-way edges would read the whole file in random order
     facts = {"self_loops": loops} | ({} if options.directed else {"one_way_edges": 0})
     graph = Graph(
         indptr=indptr,

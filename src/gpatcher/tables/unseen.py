@@ -31,8 +31,8 @@ def read_new_tables(
 ) -> tuple[npt.NDArray[Any], Features | None, IntArray, FloatArray | None]:
     """Read unseen nodes, and their edges among themselves and to the graph: ids, features, edge index and weights.
 
-    In the edge index, the unseen nodes are n, n + 1, ... Without an ``encoder``, every column of numbers is a feature
-    of a graph that has features. ``options`` are those of `TableOptions` that the graph was read with; other keys are
+    In the edge index, the unseen nodes are n, n + 1, ... Without an ``encoder``, all numeric columns are features, if
+    the graph has features. ``options`` are those of `TableOptions` that the graph was read with; other keys are
     ignored.
     """
     parsed = TableOptions(**{name: options[name] for name in _OPTIONS if name in options}, label=None)
@@ -50,7 +50,7 @@ def read_new_tables(
         for column in features:
             edge_table.require({"edge_features": column})
         rows = read_nodes(TableSource.open(nodes, parsed.delimiter, "nodes", reader), parsed, encoder)
-        # at once: a database may give the rows in another order when it is asked again
+        # in one query: a second one might return the rows in another order
         columns = edge_table.read([*parsed.edge_columns.values(), *features], written=parsed.endpoints)
 
     old = _like_read(_first_id(graph), rows.ids.values.type)
@@ -85,7 +85,7 @@ def read_new_tables(
 
 
 def known_positions(graph: Graph, ids: Any) -> IntArray:
-    """Return the positions of nodes of the graph from an array of their ids, -1 where there is none."""
+    """Return the indices of nodes of the graph from an array of their ids, -1 if there is none."""
     table = TableSource.open(pa.table({"id": ids}), name="ids")
     known = Ids.read(table, "id", table.read(["id"])["id"]).drop_missing("error").exact()
     _require_dtype_of_graph(known, _like_read(_first_id(graph), known.values.type))
@@ -93,12 +93,12 @@ def known_positions(graph: Graph, ids: Any) -> IntArray:
 
 
 def _first_id(graph: Graph) -> Any:
-    """Return an array of one id of the graph: an example, and the dtype of all."""
+    """Return an array with the first id of the graph, as an example and for its dtype."""
     return pa.array(np.arange(1) if graph.node_ids is None else graph.node_ids[:1])
 
 
 def _like_read(ids: Any, dtype: Any) -> Any:
-    """Return the ids of a graph in the dtype in which ids are read; decimals of a graph have lost theirs."""
+    """Return the ids of a graph in the dtype in which ids are read, which ids stored as decimals have lost."""
     if is_text(ids.type):
         return ids.cast(pa.large_string())
     if pa.types.is_decimal(ids.type):
@@ -107,7 +107,7 @@ def _like_read(ids: Any, dtype: Any) -> Any:
 
 
 def _require_dtype_of_graph(ids: Ids, old: Any) -> None:
-    """Raise an InputError where ids could never match those of the graph."""
+    """Raise an InputError if ids can never match those of the graph."""
     if ids.values.type != old.type:
         raise InputError(
             f"{ids.table.path}: the ids in column {ids.column!r} are {dtype_name(ids.values.type)}, those of the graph "
@@ -116,7 +116,7 @@ def _require_dtype_of_graph(ids: Ids, old: Any) -> None:
 
 
 def _raw_features(rows: NodeRows, width: int) -> FloatArray:
-    """Return the columns of numbers as they are, in their order."""
+    """Return the numeric columns unchanged, in order."""
     numbers = {name: values for name, values in rows.columns.items() if is_number(values.type)}
     if len(numbers) != width:
         raise InputError(

@@ -16,12 +16,12 @@ from gpatcher.arrays import BoolArray, FloatArray, IntArray
 from gpatcher.errors import InputError
 from gpatcher.kernels.integers import parse_integers
 
-# reject(column, invalid, values, problem, fix) raises an InputError where a value is invalid; see `reject_values`
+# reject(column, invalid, values, problem, fix) raises an InputError if a value is invalid; see `reject_values`
 Reject: TypeAlias = Callable[[str, BoolArray, Any, str, str], None]
-# warn(message) collects a warning: columns are encoded on threads, where the line of the caller is not on the stack
+# warn(message) collects a warning: columns are encoded on threads, whose stack does not have the caller's line
 Warn: TypeAlias = Callable[[str], None]
 DAY = 86_400.0
-# missing where all other values are integers, but text in a column of text
+# missing values if all other values are integers; plain text in a text column
 MISSING_WORDS = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none")
 _BOOLEANS = {"true": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, "no": 0.0, "0": 0.0}
 
@@ -35,9 +35,9 @@ def reject_values(
     prefix: str = "",
     location: Callable[[int], str] = "row {}".format,
 ) -> None:
-    """Raise an InputError where a value is invalid, with the number of such values, the first of them and its row.
+    """Raise an InputError if a value is invalid, with the number of such values, the first of them and its row.
 
-    ``problem`` says what is wrong, ``fix`` what to do about it; ``location`` maps the position of a value to its row.
+    ``problem`` says what is wrong, ``fix`` how to correct it; ``location`` maps the position of a value to its row.
     """
     positions = np.flatnonzero(invalid)
     if positions.size:
@@ -51,7 +51,7 @@ def reject_values(
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's message; pyarrow's have many."""
+    """Return the first line of an error message; those of pyarrow have many."""
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
@@ -88,7 +88,7 @@ def combine_chunks(values: Any) -> Any:
 
 
 def as_written(values: Any) -> Any:
-    """Return ids or labels of a text file as int64 where text of the integers is what the file holds, else as text.
+    """Return ids or labels of a text file as int64 if they convert back to the same text, else as text.
 
     007, 1.0 and integers beyond 64 bits stay text. Values that are not UTF-8 stay binary.
     """
@@ -110,7 +110,7 @@ def _integers(text: Any) -> Any:
 
 
 def plain(values: Any) -> Any:
-    """Return a column without dictionary, views and half precision, for which pyarrow lacks functions."""
+    """Return a column without dictionary, view and half-precision types, for which pyarrow lacks functions."""
     dtype = values.type
     if pa.types.is_dictionary(dtype):
         return plain(values.cast(dtype.value_type))
@@ -125,12 +125,12 @@ def blanks_to_null(values: Any) -> Any:
 
 
 def missing_mask(values: Any) -> BoolArray:
-    """Return where values are null or NaN."""
+    """Return a mask of values that are null or NaN."""
     return to_numpy(values.is_null(nan_is_null=True))
 
 
 def uncastable_mask(values: Any, dtype: Any) -> BoolArray:
-    """Return where values cannot be cast to a dtype, one value at a time: for messages only."""
+    """Return a mask of values that cannot be cast to a dtype; slow, for messages only."""
 
     def fails(value: Any) -> bool:
         try:

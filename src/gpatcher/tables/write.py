@@ -18,12 +18,12 @@ _WRITERS = {".csv": pa.csv.CSVWriter, ".parquet": pa.parquet.ParquetWriter, ".pq
 
 
 def write_table(columns: Mapping[str, npt.ArrayLike], path: str | Path) -> Path:
-    """Write columns of one length to a .csv, .parquet or .pq file, whole or not at all."""
+    """Write columns of equal length to a .csv, .parquet or .pq file, atomically."""
     return write_pieces([columns], path)
 
 
 def write_pieces(pieces: Iterable[Mapping[str, npt.ArrayLike]], path: str | Path) -> Path:
-    """Write a table that comes in pieces of rows with the same columns; see `write_table`."""
+    """Write a table that comes in chunks of rows with the same columns; see `write_table`."""
     path = Path(path)
     writer_class = _WRITERS.get(path.suffix.lower())
     if writer_class is None:

@@ -1,1 +1,1 @@
-"""The one training loop, checkpoints and metrics."""
+"""The training loop of all models, checkpoints and metrics."""

@@ -18,7 +18,7 @@ from gpatcher.io import draft_of
 
 
 def write_checkpoint(path: Path, identity: str, groups: dict[str, dict[str, Tensor]], values: dict[str, Any]) -> None:
-    """Write named groups of tensors, and values as JSON, whole or not at all; ``identity`` says which run this is."""
+    """Write named groups of tensors, and values as JSON, atomically; ``identity`` identifies the run."""
     tensors = {
         f"{group}.{name}": tensor.contiguous().clone()
         for group, parts in groups.items()
@@ -31,7 +31,7 @@ def write_checkpoint(path: Path, identity: str, groups: dict[str, dict[str, Tens
 
 
 def _checksum(run: str, tensors: dict[str, Tensor]) -> str:
-    """Return the checksum of all that a checkpoint holds."""
+    """Return the checksum of the content of a checkpoint."""
     digest = hashlib.sha256(run.encode())
     for name in sorted(tensors):
         array = tensors[name].cpu().numpy()
@@ -43,9 +43,9 @@ def _checksum(run: str, tensors: dict[str, Tensor]) -> str:
 def read_checkpoint(
     path: Path, identity: str, groups: tuple[str, ...]
 ) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """Return groups and values of a checkpoint, and set the state of torch's random numbers to the one in it.
+    """Return groups and values of a checkpoint, and restore the state of torch's random number generator from it.
 
-    The checkpoint of a run with another ``identity`` is refused.
+    A checkpoint with another ``identity`` is an error.
     """
     try:
         with safetensors.safe_open(path, framework="pt") as file:

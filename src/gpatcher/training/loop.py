@@ -1,4 +1,4 @@
-"""The one training loop: anything that maps (features, nodes) to logits can be trained with it."""
+"""The training loop of all models: trains any module that maps (features, nodes) to logits."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ from gpatcher.training.checkpoint import checkpoint_error, read_checkpoint, writ
 from gpatcher.training.metrics import METRICS, measure
 
 MONITORS = ("loss", *METRICS, "last")
-Progress = Callable[[int, dict[str, float]], None]  # called with the epoch and its figures
+Progress = Callable[[int, dict[str, float]], None]  # called with the epoch and its metrics
 _CHECKPOINT_SECONDS = 30  # long epochs are saved before `checkpoint_every` of them are done
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How to train; the defaults are the paper's.
+    """Training parameters; the defaults are the paper's.
 
     Parameters
     ----------
     lr, weight_decay : float
         Of Adam.
     epochs : int
-        Largest number of epochs.
+        Maximum number of epochs.
     patience : int
         Epochs without a better validation result after which training stops.
     monitor : str
-        What is monitored on the validation nodes: ``loss`` or a metric (ties go to the smaller loss). With ``last``
-        all epochs are trained and the last weights kept; without validation nodes the figures are those of training.
+        What is monitored on the validation nodes: ``loss`` or a metric (ties are broken by the loss). With ``last``
+        all epochs are trained and the last weights are kept; without validation nodes the training nodes are measured.
     batch_size : int, optional
-        Nodes per step; None takes all at once.
+        Nodes per step; None for all at once.
     reselect_every : int
-        Epochs between two selections of a learned extractor.
+        Epochs between two selections of patch members by a learned filter.
     filter_lr : float
-        Factor on the learning rate of the filter's weights.
+        Learning rate of the filter's weights, as a factor on ``lr``.
     class_weights : bool
-        Whether to weigh classes by the inverse of their size.
+        Whether to weight classes by the inverse of their size.
     ema_decay : float
-        Decay of an exponential moving average of the weights, which is what is validated and kept; 0 for none.
+        Decay of an exponential moving average of the weights, which is then validated and kept; 0 for none.
     """
 
     lr: float = 0.005
@@ -80,7 +80,7 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class FitResult:
-    """Figures of a training run; the model itself holds the best weights."""
+    """Metrics of a training run; the model itself has the best weights."""
 
     val_accuracy: float
     val_loss: float
@@ -92,7 +92,7 @@ class FitResult:
 
 
 def predict_logits(model: nn.Module, x: FeatureTable, nodes: IntArray, batch_size: int | None = None) -> Tensor:
-    """Return the logits of these nodes without dropout, shape (len(nodes), C); an error if one is not finite."""
+    """Return the logits of these nodes without dropout, shape (len(nodes), C); non-finite ones are an error."""
     logits = _logits(model, x, nodes, batch_size)
     finite = logits.isfinite().all(1)
     if not finite.all():
@@ -113,7 +113,7 @@ def _logits(model: nn.Module, x: FeatureTable, nodes: IntArray, batch_size: int 
 
 
 def _read_ahead(model: Any, x: FeatureTable, parts: Sequence[Tensor]) -> Iterator[Any]:
-    """Yield the argument of the model for each part; the next is read while the current one is in use."""
+    """Yield the input of the model for each batch; the next is prefetched while the current one is in use."""
     if len(parts) < 2 or not getattr(model, "reads_ahead", False):
         yield from parts
         return
@@ -137,10 +137,10 @@ def fit(
     checkpoint: Path | None = None,
     checkpoint_every: int = 10,
 ) -> FitResult:
-    """Train on ``split.train``, stop by ``split.val``, restore the best weights and score ``split.test`` once.
+    """Train on ``split.train``, stop early by ``split.val``, restore the best weights and score ``split.test`` once.
 
     The model is called as ``model(x, nodes)``. It may have ``reselect()``, called every `reselect_every` epochs,
-    ``parameter_groups(lr, weight_decay, filter_lr)`` and ``extra_loss(x, nodes, target)``, added to the loss. Where the
+    ``parameter_groups(lr, weight_decay, filter_lr)`` and ``extra_loss(x, nodes, target)``, added to the loss. If the
     ``checkpoint`` exists, training continues from it.
     """
     config = config or TrainConfig()
@@ -206,7 +206,7 @@ def _accuracy(logits: Tensor, y: Tensor) -> float:
 
 
 class TrainingRun:
-    """The state of a training run: everything that a checkpoint holds."""
+    """The state of a training run, as saved in checkpoints."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class TrainingRun:
         self.model, self.x, self.y, self.config, self.seed, self.group = model, x, y, config, seed, group
         self.identity = f"{split.hash} {seed} {asdict(config)}"
         self.train = torch.as_tensor(split.train.copy()).to(x.device)
-        # a model that reads labels must have some that are not targets of the step
+        # a model that reads labels needs some that are not targets of the step
         targets = math.ceil(len(self.train) * getattr(model, "target_fraction", 1.0))
         self.batch_size = min(config.batch_size or targets, targets)
         self.target = y.to(x.device)
@@ -258,13 +258,13 @@ class TrainingRun:
         return self.done >= self.config.epochs or self.done - self.best_epoch >= self.config.patience
 
     def epoch(self) -> dict[str, float]:
-        """Train for one epoch, validate, and return the figures."""
+        """Train for one epoch, validate, and return the metrics."""
         started = time.perf_counter()
         if self.done and self.done % self.config.reselect_every == 0 and hasattr(self.model, "reselect"):
             self.model.reselect()  # type: ignore[operator]
         self.model.train()
         if self.group.size > 1:
-            torch.manual_seed(self._number(1 + self.group.rank))  # own dropout, the same after a restart
+            torch.manual_seed(self._number(1 + self.group.rank))  # dropout of this process, the same after a restart
         parts = torch.split(self._order(), self.batch_size)
         shares = [self.group.share(part) for part in parts]
         total = 0.0
@@ -306,18 +306,18 @@ class TrainingRun:
         return figures
 
     def _order(self) -> Tensor:
-        """Return the training nodes in the order of this epoch, a function of the seed and the epoch alone."""
+        """Return the training nodes in the order of this epoch, which depends only on the seed and the epoch."""
         if self.batch_size >= len(self.train):
             return self.train
         generator = torch.Generator().manual_seed(self._number(0))
         return self.train[torch.randperm(len(self.train), generator=generator).to(self.train.device)]
 
     def _number(self, stream: int) -> int:
-        """Return a seed for this epoch, another for each stream of random numbers."""
+        """Return the seed of a stream of random numbers in this epoch."""
         return int(np.random.SeedSequence([self.seed, self.done, stream]).generate_state(1, np.uint64)[0] >> 1)
 
     def _fraction(self, share: Tensor, part: Tensor) -> float:
-        """Return the weight of the mean over a share in the mean over its batch."""
+        """Return the weight of this process's mean loss in the mean over the batch."""
         if self.group.size == 1:
             return 1.0
         if share is part:
@@ -336,7 +336,7 @@ class TrainingRun:
 
     @torch.no_grad()
     def _average(self) -> None:
-        # a young average forgets faster, so that the first weights do not linger; torch's AveragedModel does not
+        # the decay is smaller at first, so that the initial weights are forgotten; not so in torch's AveragedModel
         decay = min(self.config.ema_decay, (1 + self.done) / (10 + self.done))
         for name, p in self.model.named_parameters() if self.mean else ():
             self.mean[name].lerp_(p, 1 - decay)

@@ -1,4 +1,4 @@
-"""Classification metrics; all but accuracy weigh rare classes as much as frequent ones."""
+"""Classification metrics; all but accuracy weight rare classes as much as frequent ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpatcher.errors import InputError
 
 
 def _one_vs_rest(metric: Callable[..., float], y: IntArray, probability: FloatArray) -> float | None:
-    """Return the macro average of a binary metric over the classes in ``y``; None where there is only one."""
+    """Return the macro average of a binary metric over the classes in ``y``; None if there is only one."""
     classes = np.unique(y)
     if classes.size < 2:
         return None
@@ -23,7 +23,7 @@ def _one_vs_rest(metric: Callable[..., float], y: IntArray, probability: FloatAr
 
 
 def _balanced_accuracy(y: IntArray, probability: FloatArray) -> float:
-    # not balanced_accuracy_score, which warns where a class is predicted that y lacks
+    # not balanced_accuracy_score, which warns if a predicted class is absent from y
     return float(recall_score(y, probability.argmax(1), labels=np.unique(y), average="macro", zero_division=0))
 
 
@@ -43,8 +43,8 @@ def measure(name: str, y: npt.ArrayLike, probability: npt.ArrayLike) -> float | 
     ----------
     name : {"accuracy", "macro_f1", "balanced_accuracy", "roc_auc", "pr_auc"}
         ``balanced_accuracy`` is the macro average of recall. ``roc_auc`` and ``pr_auc`` are the area under the ROC
-        curve and the average precision, one-vs-rest and macro-averaged. Classes absent from ``y`` do not count, except
-        in ``macro_f1`` where they are predicted.
+        curve and the average precision, one-vs-rest and macro-averaged. Classes absent from ``y`` are
+        ignored, except in ``macro_f1`` if they are predicted.
     y : int array, shape (n,)
         True classes.
     probability : float array, shape (n, C)
@@ -53,7 +53,7 @@ def measure(name: str, y: npt.ArrayLike, probability: npt.ArrayLike) -> float | 
     Returns
     -------
     float or None
-        None where the metric is undefined: one-vs-rest metrics need two classes in ``y``.
+        None if the metric is undefined: one-vs-rest metrics need two classes in ``y``.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def measure(name: str, y: npt.ArrayLike, probability: npt.ArrayLike) -> float | 
 
 
 def measure_all(y: npt.ArrayLike, probability: npt.ArrayLike) -> dict[str, Any]:
-    """Return every metric of `METRICS` by its name, None where it is undefined."""
+    """Return every metric of `METRICS` by name, None if it is undefined."""
     return {name: measure(name, y, probability) for name in METRICS}
 
 

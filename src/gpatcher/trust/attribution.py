@@ -1,4 +1,4 @@
-"""Integrated gradients: what each member of a patch, and each column of a node, contributes to a decision."""
+"""Integrated gradients: the contribution of each patch member, and of each column of a node, to a decision."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from gpatcher.model.gpatcher import GPatcher, split_views
 from gpatcher.model.inputs import FeatureTable
 from gpatcher.trust.field import Field, receptive_field
 
-TOLERANCE = 1e-3  # largest remainder aimed at, relative to the difference that is explained (at least 1 logit)
-_ORDER = 16  # points of the quadrature in a panel
-_PANELS = (1, 4, 16, 64, 256)  # more while the remainder is too large
+TOLERANCE = 1e-3  # target for the remainder, relative to the explained difference (at least 1 logit)
+_ORDER = 16  # quadrature points per panel
+_PANELS = (1, 4, 16, 64, 256)  # increased while the remainder is too large
 _ELEMENTS = 1 << 22  # numbers in one forward pass
-_WORK = 1 << 26  # numbers on the path of one node; those of a patch stay far below
+_WORK = 1 << 26  # limit on the numbers per node; a single patch stays far below
 
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """Contributions of the members of b patches, the p positions of several sources side by side."""
+    """Contributions of the members of b patches; p positions, those of several sources concatenated."""
 
     index: IntArray  # members, shape (b, p); -1 where a position is empty
     score: FloatArray  # shape (b, p)
@@ -33,11 +33,11 @@ class Attribution:
     best: IntArray  # classes with the largest logits, shape (b,)
     second: IntArray
     margin: FloatArray  # difference of these two logits, shape (b,)
-    start: FloatArray  # that of the baseline, shape (b,)
+    start: FloatArray  # the same difference at the baseline, shape (b,)
     contribution: FloatArray  # shape (b, p), 0 at empty positions
-    gradient: FloatArray  # integrated over the path, of the difference by the node's own encoding, shape (b, h)
-    source: IntArray  # where the member is in the patches of the node, shape (b, p)
-    position: IntArray  # -1 for a node that only further rounds reach
+    gradient: FloatArray  # of the difference by the node's own encoding, integrated over the path, shape (b, h)
+    source: IntArray  # patch source of the member, shape (b, p)
+    position: IntArray  # in that source's patch, shape (b, p); -1 if only reached by further rounds
 
 
 def attribute(
@@ -45,19 +45,19 @@ def attribute(
 ) -> Attribution:
     r"""Distribute the difference of the two largest logits over the nodes that reach the prediction.
 
-    With ``pairs``, shape (b, 2), it is the difference of the logits of these classes.
+    With ``pairs``, shape (b, 2), the difference of the logits of these classes is distributed.
 
-    Integrated gradients (Sundararajan et al., 2017) over the encoded members h from a baseline h', shape (h,), where
-    every member is the average node:
+    Integrated gradients (Sundararajan et al., 2017) over the encoded members h, from a baseline h', shape (h,), at
+    which every member is the average node:
 
     .. math:: a_j = (h_j - h') \cdot \int_0^1 \frac{\partial f}{\partial h_j} \big(h' + t (h - h')\big)\, dt
 
-    with f the logit difference; the a_j, over the positions of all sources, sum to f(h) - f(h'). The readout ego counts
-    at position 0 of the first source; where the model reads labels, a member's label counts as its own, from a baseline
-    where it is unknown. With several rounds the sum is over all nodes within R patches, each once. The integral is by
-    Gauss-Legendre quadrature, exact where only the readouts ego and mean reach a linear classifier, else refined until
-    the remainder is within `TOLERANCE`. The baseline is the average node, not zero: a LayerNorm right after the encoder
-    would make f discontinuous at zero.
+    with f the logit difference; the a_j, over the positions of all sources, sum to f(h) - f(h'). The readout ``ego`` is
+    attributed to position 0 of the first source. If the model reads labels, a label is attributed to the member that
+    has it; at the baseline all labels are unknown. With several rounds the sum is over all nodes within R patches, each
+    once. The integral is computed by Gauss-Legendre quadrature: exact if the model has only the readouts ``ego`` and
+    ``mean`` and a linear classifier, else refined until the remainder is within `TOLERANCE`. The baseline is the
+    average node, not zero: a LayerNorm right after the encoder would make f discontinuous at zero.
     """
     model.eval()
     if model.config.rounds > 1:
@@ -95,7 +95,7 @@ def attribute(
 def _attribute_fields(
     model: GPatcher, x: FeatureTable, nodes: IntArray, baseline: Tensor, pairs: IntArray | None
 ) -> Attribution:
-    """Attribute to every node within R patches; positions are those in the patch of the node, -1 beyond it."""
+    """Attribute to every node within R patches; positions are those in the node's own patch, -1 beyond it."""
     known = model.known_labels()
     rows = []
     for number, node in enumerate(np.asarray(nodes).tolist()):
@@ -111,7 +111,7 @@ def _attribute_fields(
         widest = max(view.index.shape[1] for view in field.views)
         own = (field.nodes == node)[None]
         found = _integrate(logits, h, labels, baseline, own, max(h.shape[2], widest), asked)
-        place = np.zeros((3, len(field.nodes)))  # source, position, score; of the first source that has the node
+        place = np.zeros((3, len(field.nodes)))  # source, position, score; from the first source that has the node
         place[1] = -1
         for source, view in reversed(list(enumerate(field.views))):
             own = view.mask[field.row] > 0
@@ -120,7 +120,7 @@ def _attribute_fields(
             place[2, at] = view.score[field.row, own].detach().cpu().numpy()
         place[:2, field.row] = 0
         *figures, contribution, gradient = (part.detach().cpu().numpy() for part in found)
-        # the patches in their order, then the others by the size of their contribution
+        # members of patches in their order, then the others by magnitude of contribution
         order = np.lexsort((-np.abs(contribution[0]), place[1], place[0], place[1] < 0))
         rows.append((field.nodes.cpu().numpy()[order], place[:, order], *figures, contribution[0, order], gradient))
     width = max(len(row[0]) for row in rows)
@@ -146,10 +146,10 @@ def _integrate(
     width: int,
     pairs: IntArray | None = None,
 ) -> tuple[Tensor, ...]:
-    """Return logits, best and second class, their difference and that of the baseline, contributions and gradient.
+    """Return logits, best and second class, their margin, that at the baseline, contributions and gradient.
 
-    ``logits`` maps encoded members (b, p, h), their labels (b, p, C) and the rows that these belong to, to (b, C), and
-    takes about ``width`` numbers per member. The gradient (b, h) is that at the node's ``own`` positions (b, p).
+    ``logits`` maps encoded members (b, p, h), their labels (b, p, C) and their row numbers to logits (b, C), and takes
+    about ``width`` numbers per member. The gradient (b, h) is that at the node's ``own`` positions (b, p).
     """
     every = torch.arange(len(h), device=h.device)
     with torch.no_grad():
@@ -170,9 +170,9 @@ def _integrate(
     pending = every
     for panels in _PANELS:
         if panels > 1 and panels * _ORDER * h[0].numel() > _WORK:
-            break  # a large field: the remainder that is left is reported
+            break  # a large receptive field: the remainder is reported
         points, weights = (torch.as_tensor(v, dtype=h.dtype, device=h.device) for v in _quadrature(panels))
-        # fewer rows at a time where many points are needed, and fewer points: a pass has a bounded size
+        # the more points, the fewer rows at a time, so that the size of a pass is bounded
         passes = max(1, _ELEMENTS // (h.shape[1] * width))
         for rows in torch.split(pending, max(1, passes // len(points))):
             moves = [h[rows] - baseline] + ([] if labels is None else [labels[rows]])
@@ -201,8 +201,8 @@ def _integrate(
 def _quadrature(panels: int) -> tuple[FloatArray, FloatArray]:
     """Return points and weights of the Gauss-Legendre rule on equal panels of [0, 1].
 
-    Panels, not more points in one: after long training f bends within a short stretch of the path, where 64 panels of
-    16 points err less than 1,024 points in one.
+    Several panels, not more points in one: after long training f changes within a short part of the path, where 64
+    panels of 16 points have a smaller error than one of 1,024 points.
     """
     points, weights = np.polynomial.legendre.leggauss(_ORDER)
     left = np.arange(panels)[:, None]
@@ -220,7 +220,7 @@ def _logits(model: GPatcher, h: Tensor, score: Tensor, mask: Tensor, labels: Ten
 def attribute_features(
     model: GPatcher, x: FeatureTable, node: int, baseline: Tensor, gradient: FloatArray
 ) -> FloatArray:
-    r"""Distribute what a node contributes by itself over its features, shape (d,).
+    r"""Distribute the contribution of the node itself over its features, shape (d,).
 
     The encoding is h = relu(xW + b), and the baseline of `attribute` is its mean over the nodes i of ``baseline``. With
     g the integrated ``gradient``, feature j contributes

@@ -29,7 +29,7 @@ class Reliability:
 
     edges: FloatArray  # shape (bins + 1,), all else (bins,)
     count: IntArray  # nodes in each bin
-    confidence: FloatArray  # mean, NaN where a bin is empty
+    confidence: FloatArray  # mean; NaN if a bin is empty
     accuracy: FloatArray
 
     @property
@@ -41,7 +41,7 @@ class Reliability:
 
 
 def reliability(probability: npt.ArrayLike, y: npt.ArrayLike, bins: int = 15) -> Reliability:
-    """Compare the probability of the predicted class, of shape (nodes, C), with the accuracy, bin by bin."""
+    """Compare the probability of the predicted class with the accuracy, in bins; ``probability`` is (nodes, C)."""
     probability, y = np.asarray(probability, dtype=float), np.asarray(y)
     if not y.size:
         raise InputError("no labelled node to measure the calibration on")
@@ -60,7 +60,7 @@ def reliability(probability: npt.ArrayLike, y: npt.ArrayLike, bins: int = 15) ->
 def fit_temperature(logits: npt.ArrayLike, y: npt.ArrayLike) -> float:
     """Return the temperature T that maximises the likelihood of the labels, softmax(z / T) (Guo et al., 2017).
 
-    Where every prediction is correct the likelihood has no maximum, it grows as T approaches 0: the result is 1.
+    If every prediction is correct, the likelihood grows as T approaches 0 and has no maximum: the result is 1.
     """
     logits, y = np.asarray(logits, dtype=float), np.asarray(y)
     if (logits.argmax(1) == y).all():
@@ -74,11 +74,11 @@ def fit_temperature(logits: npt.ArrayLike, y: npt.ArrayLike) -> float:
 
 
 def choose_temperature(logits: npt.ArrayLike, y: npt.ArrayLike, seed: int = 0) -> float:
-    """Return the fitted temperature where it lowers the cross-validated log loss by a standard error, else 1.
+    """Return the fitted temperature if it lowers the cross-validated log loss by one standard error, else 1.
 
     A temperature fitted on a few dozen nodes may be worse than none, hence the five folds and the standard error.
     """
-    # Not vector scaling: benchmarks/calibration.py has no smaller error with it, and it would change classes.
+    # Not vector scaling: in benchmarks/calibration.py its error is no smaller, and it would change predicted classes.
     logits, y = np.asarray(logits, dtype=float), np.asarray(y)
     if len(y) < 2 * _FOLDS:
         return 1.0
@@ -100,14 +100,15 @@ def _log_loss(logits: FloatArray, y: IntArray) -> FloatArray:
 class Calibration:
     """Temperature and conformal scores of a model, from its validation nodes.
 
-    The temperature of the probabilities comes from all of them. Conformal sets need nodes that the temperature was
-    not fitted on: one half of the validation nodes gives them a temperature of their own, the other half the scores.
+    The temperature of the probabilities is fitted on all validation nodes. Conformal sets need scores of nodes that
+    their temperature was not fitted on: it is fitted on one half of the validation nodes, and the scores are of the
+    other half.
     """
 
     temperature: float  # of the probabilities, see `choose_temperature`
     nodes: int  # validation nodes
     error_before: float  # expected calibration error on these nodes with T = 1
-    error_after: float  # and with the temperature
+    error_after: float  # the same with the temperature
     set_temperature: float  # of the conformal sets
     scores: FloatArray  # 1 - p(true class) of the second half in ascending order, at most 10,000
 
@@ -116,7 +117,7 @@ class Calibration:
         return np.asarray(softmax(np.asarray(logits) / np.float32(self.temperature), axis=1))
 
     def sets(self, logits: npt.ArrayLike, level: float) -> npt.NDArray[np.bool_]:
-        """Return the conformal set of each node, shape (nodes, C); see `prediction_sets` for what it guarantees."""
+        """Return the conformal set of each node, shape (nodes, C); see `prediction_sets` for the guarantee."""
         probability = np.asarray(softmax(np.asarray(logits, dtype=float) / self.set_temperature, axis=1))
         return prediction_sets(probability, self.scores, level)
 
@@ -126,7 +127,7 @@ class Calibration:
 
 
 def calibrate(logits: npt.ArrayLike, y: npt.ArrayLike, seed: int = 0) -> Calibration:
-    """Fit temperature and conformal scores on validation nodes; the seed is that of the halves and of the folds."""
+    """Fit temperature and conformal scores on validation nodes; the seed draws the halves and the folds."""
     logits, y = np.asarray(logits, dtype=float), np.asarray(y)
     temperature = choose_temperature(logits, y, seed)
     before, after = (reliability(softmax(logits / t, axis=1), y).error for t in (1.0, temperature))

@@ -1,4 +1,4 @@
-"""The columns of a node in the user's own values, from the features that an encoder made of them."""
+"""The columns of a node in their original values, decoded from the features."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DAY = 86_400
 
 @dataclass(frozen=True)
 class ColumnGroup:
-    """Features that belong together."""
+    """Features that were encoded from one column."""
 
     name: str
     width: int
@@ -26,10 +26,10 @@ class ColumnGroup:
 
 
 def column_groups(encoder: TableEncoder | None, own: int, features: int) -> list[ColumnGroup]:
-    """Return the groups of a model's features in their order.
+    """Return the groups of a model's features, in order.
 
-    The first ``own`` features are those of the graph, encoded from columns or one by one; the others are made of the
-    edges or of the row as a whole.
+    The first ``own`` features are those of the graph: encoded from columns, else a group each. The others are computed
+    from the edges or from the whole row.
     """
     if encoder is None:
         groups = [ColumnGroup(f"feature {j}", 1, lambda values: f"{values[0]:.4g}") for j in range(own)]
@@ -42,7 +42,7 @@ def column_groups(encoder: TableEncoder | None, own: int, features: int) -> list
 
 
 def show_value(column: Column, features: FloatArray) -> str:
-    """Return the value that a column was encoded from as text; empty for words, which their hashes do not tell."""
+    """Return the original value of a column as text; empty for text columns and their lengths."""
     if isinstance(column, CategoryColumn):
         names = [*column.values, *["a rare value"] * bool(column.rare), *["missing"] * column.indicator]
         at = np.flatnonzero(features)
@@ -55,7 +55,7 @@ def show_value(column: Column, features: FloatArray) -> str:
     if isinstance(column, BooleanColumn):
         return {0.0: "false", 1.0: "true"}.get(value, "missing")
     if isinstance(column, DateColumn):
-        unit = 60 if column.hours else _DAY  # single precision tells a minute within some years
+        unit = 60 if column.hours else _DAY  # single precision resolves minutes over a span of some years
         seconds = round((column.low + value * (column.high - column.low)) / unit) * unit
         return str(np.datetime64(seconds, "s").astype("datetime64[m]" if column.hours else "datetime64[D]"))
     if isinstance(column, NumberColumn):

@@ -1,6 +1,6 @@
 """Split conformal prediction: sets of classes that contain the true one with a chosen probability.
 
-Not taken from MAPIE: its classes wrap an estimator, while these few lines need only an array of probabilities.
+MAPIE is not used, because its classes wrap an estimator; here an array of probabilities is enough.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def nonconformity_scores(probability: FloatArray, y: IntArray) -> FloatArray:
 
 
 def threshold(scores: FloatArray, level: float) -> float:
-    """Return the ⌈(n + 1) · level⌉-th smallest of n scores in ascending order; infinity where n is too small."""
+    """Return the ⌈(n + 1) · level⌉-th smallest of n scores in ascending order; infinity if n is too small."""
     if not 0 < level < 1:
         raise InputError(f"the level must lie in (0, 1), got {level}")
     rank = math.ceil((len(scores) + 1) * level - 1e-9)  # 0.9 · 10 may exceed 9 by rounding
@@ -31,7 +31,7 @@ def prediction_sets(probability: FloatArray, scores: FloatArray, level: float) -
     """Return the classes with 1 - p(class) up to the `threshold`, and the predicted class, shape (nodes, C).
 
     A set contains the true class with probability of at least ``level``, on average over nodes that are exchangeable
-    with the calibration nodes, for any model. No set is empty, as the predicted class is always included; where the
+    with the calibration nodes, for any model. No set is empty, as the predicted class is always included; if the
     calibration nodes are too few for the level, every set contains all classes.
     """
     sets = 1.0 - probability <= threshold(scores, level)

@@ -1,4 +1,4 @@
-"""Explanations: the patch of a node, member by member, and what each contributes to the decision."""
+"""Explanations: the patch of a node and the contribution of each member to the decision."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from gpatcher.trust.attribution import attribute, attribute_features
 from gpatcher.trust.columns import ColumnGroup
 from gpatcher.trust.palette import GREY, class_colour
 
-_DRAWN = 256  # members in a figure; several rounds reach many more
+_DRAWN = 256  # members in a figure; with several rounds there may be many more
 _COLUMNS = 12  # columns that are listed; the others are summed
 _BASELINE_NODES = 10_000  # training nodes whose mean is the baseline
 
 
 @dataclass(frozen=True)
 class OwnColumn:
-    """What one column of the node itself contributes."""
+    """The contribution of one of the node's own columns."""
 
     name: str
-    value: str  # in the user's terms
+    value: str  # as in the user's table
     contribution: float  # to the difference of the logits
 
 
@@ -39,26 +39,26 @@ class OwnColumn:
 class Member:
     """One member of a patch; a node that several sources select is a member of each."""
 
-    source: int  # that selected it, counted from 0
-    position: int  # in the patch of that source; 0 for the node itself, -1 for one that only further rounds reach
-    node: int  # number in the graph
+    source: int  # that selected it, from 0
+    position: int  # in the patch of that source; 0 for the node itself, -1 if only reached by further rounds
+    node: int  # index in the graph
     id: Any  # the user's id
     score: float  # relevance to the node, by the filter of the source
-    hops: int | None  # length of the shortest path from the node; None where they are not connected
-    label: str | None  # None where the node has no label
-    part: str  # train, validation, test or empty; the model was shown the labels of train alone
+    hops: int | None  # length of the shortest path from the node; None if not connected
+    label: str | None  # None if the node has no label
+    part: str  # train, validation, test or empty; the model has seen only the labels of train
     contribution: float  # to the difference of the logits
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The patch of a node and what its members contribute to the decision between two classes.
+    """The patch of a node and the contributions of its members to the decision between two classes.
 
-    ``margin = start + Σ contribution + remainder``: the logit of the predicted class minus that of the runner-up is
-    that of a patch of average nodes, plus what each member contributes by not being average. The sum runs over the
-    patches of all sources; the remainder is the error of the integration. The members are in the order of the patch,
-    source after source; an edge joins two members of one source in either direction, as indices into ``members``. The
-    columns, where they are known, divide what the node itself contributes.
+    ``margin = start + Σ contribution + remainder``: the margin, the logit of the predicted class minus that of the
+    runner-up, is that of a patch of average nodes, plus the contribution of each member by deviating from the average.
+    The sum runs over the patches of all sources; the remainder is the integration error. The members are in the order
+    of the patch, source by source; an edge, in either direction, is a pair of indices into ``members`` of one source.
+    The columns, if known, divide the contribution of the node itself.
     """
 
     node: int
@@ -73,8 +73,8 @@ class Explanation:
     remainder: float
     members: tuple[Member, ...]
     edges: tuple[tuple[int, int], ...]
-    columns: tuple[OwnColumn, ...]  # largest contribution first; empty where they are not known
-    classes: tuple[str, ...]  # of the graph, in their order
+    columns: tuple[OwnColumn, ...]  # largest contribution first; empty if not known
+    classes: tuple[str, ...]  # of the graph, in order
 
     @property
     def num_sources(self) -> int:
@@ -86,11 +86,11 @@ class Explanation:
         return sorted(range(len(self.members)), key=lambda i: -abs(self.members[i].contribution))
 
     def own(self) -> float:
-        """Return what the node itself contributes, in the patches of all sources."""
+        """Return the contribution of the node itself, summed over the patches of all sources."""
         return sum(member.contribution for member in self.members if member.node == self.node)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return numbers, strings and lists alone, ready for JSON."""
+        """Return a dictionary of numbers, strings and lists, for JSON."""
         return {
             **asdict(self),
             "members": [asdict(member) for member in self.members],
@@ -100,13 +100,13 @@ class Explanation:
         }
 
     def frame(self) -> pa.Table:
-        """Return the members as a pyarrow table; its ``to_pandas()`` gives a data frame."""
+        """Return the members as a pyarrow table; its ``to_pandas()`` returns a data frame."""
         return pa.Table.from_pylist([asdict(member) for member in self.members])
 
     def layout(self) -> FloatArray:
         """Return coordinates to draw the members at, shape (members, 2).
 
-        The node is in the centre and the others on rings by hops; the patches of several sources lie side by side.
+        The node is in the centre and the others on rings by hops; the patches of several sources are side by side.
         """
         xy = np.zeros((len(self.members), 2))
         source = np.array([member.source for member in self.members])
@@ -128,7 +128,7 @@ class Explanation:
         return xy
 
     def plot(self) -> Any:
-        """Return a plotly figure of the patch: size shows the contribution, colour the class that it favours."""
+        """Return a plotly figure of the patch: size is the contribution, colour the class that it favours."""
         import plotly.graph_objects as go
 
         members = self.members[:_DRAWN]
@@ -168,9 +168,9 @@ class Explanation:
 
 
 def position_text(member: Member, explanation: Explanation) -> str:
-    """Return the position of a member as text; with its source where there are several, as in ``1:0``.
+    """Return the position of a member as text; with its source if there are several, as in ``1:0``.
 
-    A node that only further rounds reach is beyond the patch.
+    A node that is only reached by further rounds is beyond the patch.
     """
     if member.position < 0:
         return "beyond"
@@ -190,7 +190,7 @@ def label_text(node: Member | Explanation) -> str:
 
 
 class Describer:
-    """Turns attributions into explanations, in the user's ids and labels."""
+    """Turns attributions into explanations with the user's ids and labels."""
 
     def __init__(self, graph: Graph, split: Split, classes: Sequence[str]) -> None:
         self.graph, self.classes = graph, tuple(map(str, classes))
@@ -219,8 +219,8 @@ class Describer:
     ) -> Explanation:
         """Return the explanation of a node.
 
-        ``figures`` are its probability, margin and start; ``members`` arrays node, source, position, score and
-        contribution of the nodes that had influence.
+        ``figures`` are its probability, margin and start; ``members`` has the arrays node, source, position, score and
+        contribution of the nodes that reach the prediction.
         """
         ids = members["node"]
         rows = zip(*(members[name].tolist() for name in _PLACE), hops(self.undirected, node, ids).tolist(), strict=True)
@@ -284,8 +284,9 @@ def explain_nodes(
 ) -> list[Explanation]:
     """Explain the predictions of some nodes; the baseline is the mean of the split's training nodes.
 
-    With ``groups`` of the features, see `column_groups`, what a node itself contributes is divided among them. With
-    ``pairs``, shape (b, 2), the difference of these classes is explained, and all columns are listed.
+    With ``groups`` of the features, see `column_groups`, the contribution of the node itself is divided among them.
+    With ``pairs``, shape (b, 2), the difference of the logits of these classes is explained, and all columns are
+    listed.
     """
     if not len(nodes):
         return []
@@ -318,7 +319,7 @@ def combine(
     pair: Sequence[int],
     probability: float,
 ) -> Explanation:
-    """Return the explanation of a weighted sum of models from theirs, which are of the same node and classes.
+    """Return the explanation of a weighted sum of models from their explanations of the same node and classes.
 
     A node is listed once, with the sum of its contributions; position and score are those in the first model that has
     it in a patch.
@@ -353,9 +354,9 @@ def _dense_row(x: Any, node: int) -> FloatArray:
 
 
 def hops(undirected: Graph, source: int, targets: IntArray) -> IntArray:
-    """Return the length of the shortest path to each target, -1 where there is none.
+    """Return the length of the shortest path to each target, -1 if there is none.
 
-    By breadth-first search in an undirected graph, which ends once all targets are reached.
+    Breadth-first search in an undirected graph; stops once all targets are reached.
     """
     distance = np.full(undirected.n, -1, np.int64)
     distance[source] = 0
@@ -363,7 +364,7 @@ def hops(undirected: Graph, source: int, targets: IntArray) -> IntArray:
     step = 0
     while frontier.size and (distance[targets] < 0).any():
         step += 1
-        # all neighbours of the frontier at once: its rows of the CSR arrays one after another
+        # all neighbours of the frontier at once: the concatenation of its CSR rows
         count = undirected.indptr[frontier + 1] - undirected.indptr[frontier]
         within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
         neighbours = undirected.indices[np.repeat(undirected.indptr[frontier], count) + within]

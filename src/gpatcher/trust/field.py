@@ -1,4 +1,4 @@
-"""The receptive field of a node: the nodes that R rounds let reach its prediction, and their patches."""
+"""The receptive field of a node: the nodes that reach its prediction in R rounds, and their patches."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Field:
     """The nodes whose features reach a prediction, and how."""
 
     nodes: Tensor  # (f,): ascending
-    views: list[PatchView]  # patches over positions in ``nodes``; empty at the border, which is read and reads nothing
-    means: list[sp.csr_array]  # (f, f): weights of their means
+    views: list[PatchView]  # patches over positions in ``nodes``; empty for nodes of the outermost patches
+    means: list[sp.csr_array]  # (f, f): weights of the means over these patches
     row: int  # position of the node itself
 
     def logits(self, model: GPatcher, h: Tensor, labels: Tensor | None) -> Tensor:
-        """Return the logits of the node, shape (q, C), for q states of its field (q, f, h) and the labels in it."""
+        """Return the logits of the node, shape (q, C), for q encodings of its field (q, f, h) and the labels in it."""
         q, f = h.shape[:2]
         shift = f * torch.arange(q, device=h.device)[:, None, None]
         views, own = [], []
@@ -39,7 +39,7 @@ class Field:
 
 @torch.no_grad()
 def receptive_field(model: GPatcher, node: int) -> Field:
-    """Return the nodes within R patches of a node; a patch starts with its own node, so each set holds the last."""
+    """Return the nodes within R patches of a node; a patch contains its own node, so the sets are nested."""
     device = model.weight.device
     inner = nodes = torch.tensor([node], device=device)
     for _ in range(model.config.rounds):
@@ -57,7 +57,7 @@ def receptive_field(model: GPatcher, node: int) -> Field:
         rows[at] = torch.searchsorted(nodes, index.clamp_min(0)).clamp_max(len(nodes) - 1)
         scores, mask = torch.zeros(shape, device=device), torch.zeros(shape, device=device)
         scores[at], mask[at] = score, (index >= 0).to(score.dtype)
-        width = max(1, int((mask > 0).sum(1).max()))  # without positions that are empty everywhere
+        width = max(1, int((mask > 0).sum(1).max()))  # drop positions that are empty in all patches
         width = source.size if "mixer" in model.config.readout else width
         views.append(PatchView(rows[:, :width], scores[:, :width], mask[:, :width]))
     means = [mean_weights(view, len(nodes), model.config.mean_ego, model.config.aggregate == "mean") for view in views]

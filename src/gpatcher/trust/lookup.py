@@ -1,4 +1,4 @@
-"""Find a node by its id, without loading what a model needs."""
+"""Find a node by its id, without importing torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpatcher.graph.graph import Graph
 
 
 def find_node(graph: Graph, name: str) -> int:
-    """Return the number of the node with this id, as text; the ids of a graph without any are 0 to n - 1."""
+    """Return the index of the node whose id, as text, is ``name``; a graph without ids has 0 to n - 1."""
     if graph.node_ids is None:
         if not name.isdecimal() or int(name) >= graph.n:
             raise InputError(f"there is no node {name!r}: {graph.name} has the nodes 0 to {graph.n - 1}")

@@ -1,6 +1,6 @@
-"""Colours of figures: a class has the colour of its position, a model that of its name, on every page.
+"""Colours of figures: by position for classes and by name for models, the same on every page.
 
-All stand out against a white and against a dark page.
+All have enough contrast on white and on dark pages.
 """
 
 from __future__ import annotations

@@ -8,11 +8,11 @@ from gpatcher.trust.explain import Explanation, Member, hops_text, label_text
 COLUMNS = ("member", "distance", "label", "score", "contribution")
 OWN_COLUMNS = ("own column", "value", "contribution")
 _NAMED = 2  # columns or nodes named in a sentence
-_SMALL = 0.005  # of the integration error that is not told
+_SMALL = 0.005  # integration errors below this are not mentioned
 
 
 def sentences(explanation: Explanation) -> list[str]:
-    """Return the answer in one sentence, then the label and the sum in plain words."""
+    """Return a sentence with the prediction, then sentences about the label and the sum of contributions."""
     return [_answer(explanation), _label(explanation), _sum(explanation)]
 
 
@@ -47,7 +47,7 @@ def _contributions(members: list[Member]) -> list[tuple[str, float]]:
 
 
 def _named(parts: list[tuple[str, float]]) -> str:
-    """Name the parts that speak most for the predicted class."""
+    """Name the parts with the largest contributions to the predicted class."""
     best = sorted((part for part in parts if part[1] > 0), key=lambda part: -part[1])[:_NAMED]
     return ", above all " + " and ".join(name for name, _ in best) if best else ""
 
@@ -91,5 +91,5 @@ def member_rows(explanation: Explanation) -> list[tuple[str, ...]]:
 
 
 def _contribution(value: float, explanation: Explanation) -> str:
-    """Return a contribution and the class that it speaks for."""
+    """Return a contribution and the class that it favours."""
     return f"{abs(value):+.3f} for {explanation.predicted if value >= 0 else explanation.runner_up}"
