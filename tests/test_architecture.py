@@ -11,8 +11,8 @@ import gpatcher
 
 ROOT = Path(gpatcher.__file__).parent
 MAX_LINES = 550
-# from the bottom up; a room may import itself and those before it
-ROOMS = [
+# from the bottom up; a layer may import itself and those before it
+LAYERS = [
     "errors",
     "arrays",
     "codec",
@@ -52,10 +52,10 @@ PUBLIC = [
 ]
 
 
-def room(module):
-    """The position of a module's room in ROOMS, None for the package itself and modules of others."""
+def layer(module):
+    """The position of a module's layer in LAYERS, None for the package itself and modules of others."""
     parts = module.split(".")
-    return ROOMS.index(parts[1]) if parts[0] == "gpatcher" and len(parts) > 1 and parts[1] in ROOMS else None
+    return LAYERS.index(parts[1]) if parts[0] == "gpatcher" and len(parts) > 1 and parts[1] in LAYERS else None
 
 
 def modules():
@@ -81,18 +81,18 @@ MODULES = dict(modules())
 
 @pytest.mark.parametrize("module", [name for name in MODULES if name != "gpatcher"])
 def test_imports_point_downwards(module):
-    level = room(module)
-    assert level is not None, f"{module} is in no room: add it to ROOMS"
+    level = layer(module)
+    assert level is not None, f"{module} is in no layer: add it to LAYERS"
     for name in imported(MODULES[module]):
-        other = room(name)
+        other = layer(name)
         if other is not None:
-            assert other <= level, f"{module} imports {name}, whose room is above"
+            assert other <= level, f"{module} imports {name}, whose layer is above"
 
 
-def test_every_room_exists_once():
+def test_every_layer_exists_once():
     there = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
-    assert sorted(ROOMS) == sorted(there - {"__init__"})
-    assert len(set(ROOMS)) == len(ROOMS)
+    assert sorted(LAYERS) == sorted(there - {"__init__"})
+    assert len(set(LAYERS)) == len(LAYERS)
 
 
 @pytest.mark.parametrize("module", MODULES)
