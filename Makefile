@@ -23,7 +23,7 @@ demo: install  ## train four models on generated graphs: a table here, pages in 
 	$(BIN)/python tools/demo.py --out demo
 
 test: install  ## run the tests, about ten minutes on two idle cores
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-all: install  ## run all tests, the slow ones too
 	$(BIN)/python -m pytest -n 2 -m ''
