@@ -237,6 +237,16 @@ def test_a_node_is_a_member_once_per_source(graph):
     assert shared > 3  # nodes beside the ego that both sources selected
 
 
+def test_members_beyond_the_limit_are_summed(graph):
+    explanation = fitted(graph, "ppr", train={"epochs": 20}).explain(3)
+    rows = member_rows(explanation, 2)
+    assert rows[:2] == member_rows(explanation)[:2]
+    ranked = [explanation.members[i].contribution for i in explanation.ranked()]
+    assert rows[2][0] == f"{len(ranked) - 2} others"
+    assert f"{abs(sum(ranked[2:])):+.3f} for" in rows[2][-1]
+    assert len(member_rows(explanation, len(ranked))) == len(ranked)
+
+
 @pytest.mark.parametrize("patches", ["ppr", TWO], ids=["one source", "two sources"])
 def test_edges_are_those_among_the_members_of_a_source(graph, patches):
     explanation = fitted(graph, patches).explain(5)

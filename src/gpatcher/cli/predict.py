@@ -24,6 +24,8 @@ from gpatcher.errors import InputError, counted
 if TYPE_CHECKING:
     from gpatcher.tables.database import TargetTable
 
+_LISTED = 20  # members of a patch in the terminal; --json has all
+
 
 def predict(
     folder: RunFolder,
@@ -159,7 +161,8 @@ def explain(
         screen.print(line, soft_wrap=True, markup=False)
     if explanation.columns:
         screen.print(table(OWN_COLUMNS, column_rows(explanation), f"Own columns of {explanation.id}"))
-    screen.print(table(COLUMNS, member_rows(explanation), f"Patch of {explanation.id}, largest contribution first"))
+    rows = member_rows(explanation, _LISTED)
+    screen.print(table(COLUMNS, rows, f"Patch of {explanation.id}, largest contribution first"))
     if out is not None:
         screen.print(f"The page is in {out}", soft_wrap=True)
 

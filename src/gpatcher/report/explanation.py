@@ -9,6 +9,8 @@ from gpatcher.report.page import Figure, Notes, Part, Table, write_page
 from gpatcher.trust.explain import Explanation
 from gpatcher.trust.words import COLUMNS, OWN_COLUMNS, column_rows, member_rows, sentences
 
+_LISTED = 200  # members of a patch in the table
+
 
 def write_explanation(explanation: Explanation, path: str | Path) -> Path:
     """Write a page with the patch of a node, drawn and listed, and return its path."""
@@ -17,7 +19,7 @@ def write_explanation(explanation: Explanation, path: str | Path) -> Path:
         f"that it speaks for, {explanation.predicted} or {explanation.runner_up}; larger: stronger. Lines are edges of "
         "the graph."
     )
-    rows = member_rows(explanation)
+    rows = member_rows(explanation, _LISTED)
     parts: list[Part] = [Notes("The decision", sentences(explanation), wide=True)]
     if explanation.columns:
         own = f"Largest contribution first, in log-odds; together {explanation.own():+.3f}, what the node itself adds."
@@ -27,4 +29,4 @@ def write_explanation(explanation: Explanation, path: str | Path) -> Path:
         Table("Members of the patch", "Largest contribution first, in log-odds.", COLUMNS, rows),
     ]
     title = f"Why {explanation.id} was called {explanation.predicted}"
-    return write_page(path, title, f"a patch of {counted(len(rows), 'node')}", parts)
+    return write_page(path, title, f"a patch of {counted(len(explanation.members), 'node')}", parts)

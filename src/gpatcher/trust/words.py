@@ -76,9 +76,10 @@ def column_rows(explanation: Explanation) -> list[tuple[str, ...]]:
     return [(c.name, c.value, _contribution(c.contribution, explanation)) for c in explanation.columns]
 
 
-def member_rows(explanation: Explanation) -> list[tuple[str, ...]]:
-    """Return the `COLUMNS` of each member as text, largest contribution first."""
-    return [
+def member_rows(explanation: Explanation, limit: int | None = None) -> list[tuple[str, ...]]:
+    """Return the `COLUMNS` of each member as text, largest contribution first; those beyond the limit are summed."""
+    ranked = [explanation.members[i] for i in explanation.ranked()]
+    rows = [
         (
             f"{m.id} (source {m.source})" if explanation.num_sources > 1 else str(m.id),
             hops_text(m.hops),
@@ -86,8 +87,12 @@ def member_rows(explanation: Explanation) -> list[tuple[str, ...]]:
             f"{m.score:.4f}",
             _contribution(m.contribution, explanation),
         )
-        for m in (explanation.members[i] for i in explanation.ranked())
+        for m in ranked[:limit]
     ]
+    if others := ranked[len(rows) :]:
+        total = sum(member.contribution for member in others)
+        rows.append((f"{len(others):,} others", "", "", "", _contribution(total, explanation)))
+    return rows
 
 
 def _contribution(value: float, explanation: Explanation) -> str:
