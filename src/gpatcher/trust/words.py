@@ -79,7 +79,7 @@ def column_rows(explanation: Explanation) -> list[tuple[str, ...]]:
 def member_rows(explanation: Explanation, limit: int | None = None) -> list[tuple[str, ...]]:
     """Return the `COLUMNS` of each member as text, largest contribution first; those beyond the limit are summed."""
     ranked = [explanation.members[i] for i in explanation.ranked()]
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             f"{m.id} (source {m.source})" if explanation.num_sources > 1 else str(m.id),
             hops_text(m.hops),
