@@ -10,8 +10,8 @@ from torch import Tensor, nn
 def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
     """Set each value to 0 with probability p and scale the others by 1 / (1 - p), as `torch.nn.functional.dropout`.
 
-    On the CPU the mask is made of 16 random bits per value, four values per draw: both passes take a third of the time of
-    torch's own (``benchmarks/dropout.py``). The probability is exact to 2⁻¹⁶.
+    On the CPU the mask is made of 16 random bits per value, four values per draw: both passes take a third of the time
+    of torch's own (``benchmarks/dropout.py``). The probability is exact to 2⁻¹⁶.
 
     Parameters
     ----------
