@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from gpatcher.cli.console import console, option, stoppable, warnings_as_notes
+from gpatcher.cli.console import console, option, stoppable, table, warnings_as_notes
 from gpatcher.cli.sources import LABEL_TYPE, Root, kept_source, load_source, load_source_tables, takes_graph
 from gpatcher.errors import InputError, counted
 
@@ -263,13 +263,14 @@ def _load(
         return load_source(source, root), None
     source |= ways | {"on_rare_class": on_rare_class}
     tables = load_source_tables(source, seed)
-    source[LABEL_TYPE] = tables.label_type
+    source |= {LABEL_TYPE: tables.label_type, "ends": dict(tables.options.ends)}
     if tables.graph.x is None and not settings.get("features", {}).get("adjacency_features"):
         from gpatcher.model.structure import with_structure_features
 
         tables = replace(tables, graph=with_structure_features(tables.graph))
     for line in _describe_tables(tables):
         screen.print(line, soft_wrap=True)
+    _print_columns(tables, screen)
     from gpatcher.estimator.tables import keep_tables
 
     return tables.graph, partial(keep_tables, tables)
@@ -293,6 +294,18 @@ def _describe_tables(tables: Tables) -> Iterator[str]:
     sizes = " / ".join(f"{size:,}" for size in graph.splits[0].sizes)
     several = f"{len(graph.splits)} splits, the first: " if len(graph.splits) > 1 else ""
     yield f"Split: {several}{sizes} nodes for train / validation / test, saved in split.parquet."
+
+
+def _print_columns(tables: Tables, screen: Console) -> None:
+    """Print what was inferred: the columns, and with edge types what each joins."""
+    if tables.columns:
+        screen.print(table(("column", "kind", "features", "missing", "note"), tables.describe_columns()))
+    if tables.links:
+        direction = {True: "directed", False: "undirected"}
+        links = [
+            (link.name, link.source, link.target, f"{link.rows:,}", direction[link.directed]) for link in tables.links
+        ]
+        screen.print(table(("edges", "from", "to", "rows", "taken as"), links))
 
 
 @contextmanager
@@ -349,7 +362,8 @@ def _print_summary(screen: Console, model: str, graph: Graph, records: list[Reco
         for member, reason in ((record["members"] or {}).get("skipped") or {}).items():
             screen.print(f"Not trained: {member}: {reason}", soft_wrap=True, markup=False)
     if graph.node_ids is not None:
-        screen.print(f"Predictions for {counted(graph.n, 'node')}: {out}/predictions.parquet", soft_wrap=True)
+        count = graph.n if graph.node_types is None else len(graph.node_types.nodes())
+        screen.print(f"Predictions for {counted(count, 'node')}: {out}/predictions.parquet", soft_wrap=True)
 
 
 def _print_leaderboard(screen: Console, evaluation: Evaluation) -> None:

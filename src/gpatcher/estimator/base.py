@@ -19,7 +19,7 @@ from gpatcher.estimator.persistence import SavedModel
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split, stratified_split
 from gpatcher.graph.unseen import UnseenNodes
-from gpatcher.tables.encoder import TableEncoder
+from gpatcher.tables.typed_encoder import Encoder
 from gpatcher.trust.calibration import Calibration
 from gpatcher.trust.explain import Explanation
 
@@ -111,7 +111,7 @@ class NodeClassifier(ClassifierMixin, NestedParameters, ABC):  # type: ignore[mi
         check_is_fitted(self)
         return self.score(graph, self.split_.val)
 
-    def explain(self, node: int, graph: Graph | None = None, encoder: TableEncoder | None = None) -> Explanation:
+    def explain(self, node: int, graph: Graph | None = None, encoder: Encoder | None = None) -> Explanation:
         """Return the node's patch and the contribution of each member to the decision; see `explain_nodes`."""
         return self.explain_nodes([node], graph, encoder=encoder, columns=True)[0]
 
@@ -121,7 +121,7 @@ class NodeClassifier(ClassifierMixin, NestedParameters, ABC):  # type: ignore[mi
         nodes: Any,
         graph: Graph | None = None,
         *,
-        encoder: TableEncoder | None = None,
+        encoder: Encoder | None = None,
         columns: bool = False,
         pairs: IntArray | None = None,
     ) -> list[Explanation]:

@@ -33,6 +33,8 @@ from gpatcher.tables.encoder import ColumnSummary, TableEncoder
 from gpatcher.tables.nodes import NodeRows, read_nodes
 from gpatcher.tables.options import DEFAULT_LABEL, Counts, TableOptions
 from gpatcher.tables.reader import TableSource
+from gpatcher.tables.typed import Link, is_typed, read_typed
+from gpatcher.tables.typed_encoder import Encoder
 
 EncodedNodes: TypeAlias = tuple[TableEncoder | None, Features | None, list[str]]  # encoder, features, warnings
 
@@ -42,12 +44,13 @@ class Tables:
     """A graph read from tables."""
 
     graph: Graph  # with a split if `split_column` is an option
-    encoder: TableEncoder | None  # None without features
+    encoder: Encoder | None  # None without features
     counts: Counts
     options: TableOptions
     split_values: Mapping[str, Any] = field(default_factory=dict, repr=False)  # value of each node, by option
     columns: tuple[ColumnSummary, ...] = ()  # how each column of the nodes is encoded
     label_type: str | None = None  # int64 or bool, None if labels are text
+    links: tuple[Link, ...] = ()  # what each edge type joins, if edges have types
 
     def describe_columns(self) -> list[tuple[str, ...]]:
         """Return a row of text per column: column, kind, features, missing, note."""
@@ -87,9 +90,9 @@ def read_tables(nodes: Any, edges: Any, **options: Any) -> Graph:
     nodes : str, Path, pyarrow.Table, pandas.DataFrame or None
         One row per node: a file (.csv, .tsv, both also as .gz, .parquet or .pq), a folder of Parquet files, or a table
         in memory. With the option ``database``, the name of a table there, or a query. With None the nodes are the
-        endpoints, sorted by id and without labels.
+        endpoints, sorted by id and without labels. Several tables are a mapping of node types to tables.
     edges : str, Path, pyarrow.Table or pandas.DataFrame
-        One row per edge.
+        One row per edge. Several tables are a mapping of edge types to tables.
     **options
         Fields of `gpatcher.tables.options.TableOptions`.
     """
@@ -99,6 +102,9 @@ def read_tables(nodes: Any, edges: Any, **options: Any) -> Graph:
 def load_tables(nodes: Any, edges: Any, *, encoder: TableEncoder | None = None, **options: Any) -> Tables:
     """Read a graph as `read_tables` does, with a fitted ``encoder`` if given; return encoder and row counts too."""
     parsed = TableOptions.parse(options)
+    if is_typed(nodes, edges):
+        return Tables(**vars(read_typed(nodes, edges, parsed)))
+    parsed.check_single()
     with parsed.reading() as reader:
         edge_table = open_edges(edges, parsed, reader)
         plan = plan_edges(edge_table, parsed, nodes, encoder)
@@ -158,9 +164,10 @@ def _join_tables(
 def plan_edges(table: TableSource, options: TableOptions, nodes: Any, encoder: TableEncoder | None) -> EdgePlan:
     """Return which columns of the edges become features: those of the encoder if one is passed."""
     if encoder is not None:
-        for column in encoder.edges.edge_names:
+        [plan] = encoder.edges
+        for column in plan.edge_names:
             table.require({"edge_features": column})
-        return encoder.edges
+        return plan
     return plan_edge_columns(table, options, nodes=nodes is not None)
 
 
@@ -188,7 +195,7 @@ def encode_nodes(
     if encoder is None:
         kinds = {**dict.fromkeys(plan.node_names(), "number"), **options.columns}
         encoder, x, messages = TableEncoder.fit_transform(rows.columns, kinds, rows.reject)
-        encoder = replace(encoder, edges=plan)
+        encoder = replace(encoder, edges=(plan,))
     else:
         x, messages = encoder.encode(rows.columns, rows.reject)
     return (encoder, x, messages) if encoder.encoders else (None, None, messages)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 from gpatcher.arrays import BoolArray, FloatArray, IntArray
 from gpatcher.errors import InputError, some, warn_input
 from gpatcher.graph.checks import encode_labels
+from gpatcher.tables.edge_columns import EdgePlan
 from gpatcher.tables.encoder import TableEncoder
 from gpatcher.tables.ids import Ids
 from gpatcher.tables.options import DEFAULT_LABEL, TableOptions
@@ -46,6 +47,7 @@ class NodeRows:
     split_values: dict[str, npt.NDArray[Any]]  # value of each node, by option
     counts: dict[str, int]  # the fields of Counts that concern nodes
     label_type: str | None = None  # int64 or bool, None if labels are text
+    plans: list[EdgePlan] = field(default_factory=list)  # of columns that were added from edges of a type
 
     def reject(self, column: str, invalid: BoolArray, values: Any, problem: str, fix: str) -> None:
         """Raise an InputError if a value is invalid; see `reject_values`."""
@@ -113,7 +115,7 @@ def _feature_columns(
         if column == options.label:
             raise InputError(f"column {column!r} is the label; a model that sees it as a feature has nothing to learn")
     if encoder is not None:
-        fitted = [column for column in encoder.columns if column not in encoder.edges.node_names()]
+        fitted = [column for column in encoder.columns if column not in encoder.edge_columns()]
         missing = [column for column in fitted if column not in table.columns]
         if missing:
             raise InputError(
