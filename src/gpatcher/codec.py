@@ -53,7 +53,9 @@ def from_json(hint: Any, content: Any, where: str = "content") -> Any:
         hints = {field.name: _type_hints(hint)[field.name] for field in fields(hint)}
         if not isinstance(content, dict):
             raise ValueError(f"{where} must have the fields {', '.join(hints)}, got {str(content)[:40]!r}")
-        required = {field.name for field in fields(hint) if field.default is MISSING}
+        required = {
+            field.name for field in fields(hint) if field.default is MISSING and field.default_factory is MISSING
+        }
         for name in (required - content.keys()) | (content.keys() - hints.keys()):
             raise ValueError(f"{where} {'lacks the' if name in hints else 'has the unknown'} field {name!r}")
         return hint(**{name: from_json(hints[name], content[name], f"{where}.{name}") for name in content})

@@ -17,6 +17,7 @@ from gpatcher.graph.graph import Graph
 from gpatcher.graph.storage import open_graph, save_graph
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.patches import PPR, Hop, extract_patches
+from gpatcher.spectral.diagnosis import diagnose
 from gpatcher.tables.load import load_tables
 from gpatcher.tables.unseen import read_new_tables
 from gpatcher.training.loop import TrainConfig
@@ -253,3 +254,28 @@ def test_fraud_shows_only_in_shared_devices():
     assert np.corrcoef(fraud[known], people["age"][known])[0, 1] == pytest.approx(0, abs=0.06)
     with pytest.raises(InputError, match="10"):
         fraud_tables(10)
+
+
+def test_labels_agree_along_shared_devices_and_not_along_payments():
+    made = {name: pa.table(columns) for name, columns in fraud_tables(400).items()}
+    labels = [label or None for label in made["people"]["label"].to_pylist()]
+    graph = load(
+        {"person": made["people"].set_column(1, "label", [labels]), "device": made["devices"]},
+        {"uses": made["uses"], "paid": made["payments"]},
+        source={"uses": "person", "paid": "payer"},
+        target={"uses": "device", "paid": "payee"},
+        ends={"uses": ("person", "device"), "paid": ("person", "person")},
+    ).graph
+    measured = diagnose(graph, spectral=False).edge_types
+    assert (measured["uses"].shared, measured["paid"].shared) == (True, False)
+    assert measured["uses"].adjusted_homophily > 0.5
+    assert abs(measured["paid"].adjusted_homophily) < 0.1
+    # against the pairs one by one
+    devices = graph.of_type("uses").adjacency().toarray()[graph.node_types.nodes("device")]
+    agree = total = 0
+    for row in devices:
+        y = graph.y[np.flatnonzero(row)]
+        y = y[y >= 0]
+        agree += (y[:, None] == y).sum() - len(y)
+        total += len(y) * (len(y) - 1)
+    assert measured["uses"].edge_homophily == pytest.approx(agree / total)

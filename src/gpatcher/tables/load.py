@@ -17,6 +17,7 @@ from gpatcher.arrays import Features
 from gpatcher.errors import InputError, counted, some, warn_input
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import split_from_parts, stratified_folds, stratified_split, time_split
+from gpatcher.tables.cut import Cut, cut_tables
 from gpatcher.tables.database import Reader
 from gpatcher.tables.edge_columns import EdgePlan, plan_edge_columns
 from gpatcher.tables.edges import (
@@ -51,6 +52,7 @@ class Tables:
     columns: tuple[ColumnSummary, ...] = ()  # how each column of the nodes is encoded
     label_type: str | None = None  # int64 or bool, None if labels are text
     links: tuple[Link, ...] = ()  # what each edge type joins, if edges have types
+    cut: Cut | None = None  # what lies after a cut in time
 
     def describe_columns(self) -> list[tuple[str, ...]]:
         """Return a row of text per column: column, kind, features, missing, note."""
@@ -102,6 +104,10 @@ def read_tables(nodes: Any, edges: Any, **options: Any) -> Graph:
 def load_tables(nodes: Any, edges: Any, *, encoder: TableEncoder | None = None, **options: Any) -> Tables:
     """Read a graph as `read_tables` does, with a fitted ``encoder`` if given; return encoder and row counts too."""
     parsed = TableOptions.parse(options)
+    if parsed.cut is not None:
+        nodes, edges, cut = cut_tables(nodes, edges, parsed)
+        tables = load_tables(nodes, edges, encoder=encoder, **{**options, "cut": None, "edge_time": None})
+        return replace(tables, cut=cut)
     if is_typed(nodes, edges):
         return Tables(**vars(read_typed(nodes, edges, parsed)))
     parsed.check_single()

@@ -18,8 +18,16 @@ _CHOICES = {
     "on_missing_id": ("error", "drop"),
     "on_rare_class": ("error", "keep", "unlabel"),
 }
-_BY_TABLE = ("id", "label", "source", "target", "weight", "time")  # options with a column for each of several tables
-_LISTS = ("features", "edge_features")  # options with columns named table.column
+_BY_TABLE = (
+    "id",
+    "label",
+    "source",
+    "target",
+    "weight",
+    "time",
+    "edge_time",
+)  # options with a column for each of several tables
+_LISTS = ("features", "edge_features")
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,11 @@ class TableOptions:
         Column of the nodes with train, validation or test.
     time : str, optional
         Column of the nodes with times: training nodes precede validation nodes, which precede test nodes.
+    edge_time : str, optional
+        Column of the edges with times, for ``cut``.
+    cut : str or float, optional
+        A date, or a fraction of the times: nodes and edges after it are not seen in training, and later nodes are
+        predicted as unseen nodes. Needs ``time``, ``edge_time`` or both.
     group : str, optional
         Column of the nodes with groups: the nodes of a group are in the same part.
     folds : int, optional
@@ -96,6 +109,8 @@ class TableOptions:
     on_rare_class: str = "error"
     split_column: str | None = None
     time: Any = None
+    edge_time: Any = None
+    cut: Any = None
     group: str | None = None
     folds: int | None = None
     name: str | None = None
@@ -113,6 +128,12 @@ class TableOptions:
             raise InputError(f"source and target are both column {self.source!r}; name the columns of both endpoints")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
             raise InputError(f"delimiter must be one character such as , or ; got {self.delimiter!r}")
+        if (self.cut is None) != (self.edge_time is None) and (self.cut is None or self.time is None):
+            raise InputError(
+                f"edge_time {self.edge_time!r} is for a cut; say when with cut=... (--cut)"
+                if self.cut is None
+                else f"cut {self.cut!r} needs times; name their columns: time=... or edge_time=... (--time, --edge-time)"
+            )
         ways = [name for name in ("split_column", "time", "folds") if getattr(self, name) is not None]
         ways += ["group"] if self.group is not None and ways != ["folds"] else []
         if len(ways) > 1:
@@ -155,7 +176,7 @@ class TableOptions:
     def check_tables(self, nodes: Sequence[str], edges: Sequence[str]) -> None:
         """Raise an InputError if an option names a table that does not exist; ``nodes`` is empty if it has no name."""
         places = dict.fromkeys(("id", "label", "time", "features", "columns"), nodes)
-        places |= dict.fromkeys(("source", "target", "weight", "edge_features"), edges)
+        places |= dict.fromkeys(("source", "target", "weight", "edge_time", "edge_features"), edges)
         for option, tables in places.items():
             value = getattr(self, option)
             named = list(value) if isinstance(value, Mapping) and option != "columns" else []
