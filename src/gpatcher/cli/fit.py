@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from gpatcher.cli.console import console, option, stoppable, table, warnings_as_notes
-from gpatcher.cli.sources import LABEL_TYPE, Root, kept_source, load_source, load_source_tables, takes_graph
+from gpatcher.cli.sources import LABEL_TYPE, Root, by_table, kept_source, load_source, load_source_tables, takes_graph
 from gpatcher.errors import InputError, counted
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpatcher.graph.graph import Graph
     from gpatcher.runs.evaluation import Evaluation
     from gpatcher.runs.fit import FitProgress
+    from gpatcher.runs.later import LaterNodes
     from gpatcher.runs.records import Record
     from gpatcher.scale.executors import RayEngine
     from gpatcher.tables.load import Tables
@@ -80,6 +81,11 @@ def fit(
     time: Annotated[
         str | None, _split("COLUMN", "Column of --nodes with a time: train before validation before test.")
     ] = None,
+    edge_time: Annotated[str | None, _split("COLUMN", "Column of --edges with a time, for --cut.", hidden=True)] = None,
+    cut: Annotated[
+        str | None,
+        _split("DATE", "Rows after this date, or fraction of the times, are not seen; later nodes are unseen nodes."),
+    ] = None,
     group: Annotated[
         str | None, _split("COLUMN", "Column of --nodes whose values stay in one part.", hidden=True)
     ] = None,
@@ -120,8 +126,8 @@ def fit(
 ) -> None:
     """Train, score and save: records.jsonl, a model and a page that shows how far to trust it.
 
-    More options: --extractor, --group, --keep-best, --no-compare, --device, --jobs, --ray-address, --workers,
-    --delimiter, --on-rare-class, --on-unknown-id, --on-duplicate-id, --on-missing-id.
+    More options: --extractor, --group, --edge-time, --keep-best, --no-compare, --device, --jobs, --ray-address,
+    --workers, --delimiter, --on-rare-class, --on-unknown-id, --on-duplicate-id, --on-missing-id.
     """
     auto = {"quality": quality, "budget": None if budget is None else parse_seconds(budget)}
     auto = {
@@ -137,7 +143,8 @@ def fit(
     settings = _settings(model, source, preset, extractor, changes or [], patches, auto)
     ways: dict[str, Any] = {"split_column": split_column, "time": time, "group": group, "folds": folds}
     screen = console()
-    graph, before_saving = _load(source, ways, on_rare_class, seed, settings, root, screen)
+    times = {"edge_time": edge_time, "cut": cut}
+    graph, later, before_saving = _load(source, ways, times, on_rare_class, seed, settings, root, screen)
     if name is not None:
         graph = replace(graph, name=name)
 
@@ -160,6 +167,7 @@ def fit(
         refit=not graph.splits or ("name" not in source and split_column is None and folds is None),
         cross_validate=not graph.splits or ("name" not in source and not any(ways.values())),
         jobs=jobs,
+        later=later,
     )
 
     def write_page(folder: Path) -> None:
@@ -248,20 +256,25 @@ def _settings(
 def _load(
     source: dict[str, Any],
     ways: dict[str, Any],
+    times: dict[str, Any],
     on_rare_class: str,
     seed: int,
     settings: dict[str, Any],
     root: Path | None,
     screen: Console,
-) -> tuple[Graph, Callable[[Path], None] | None]:
-    """Return the graph, and what writes its tables into the run's folder."""
+) -> tuple[Graph, LaterNodes | None, Callable[[Path], None] | None]:
+    """Return the graph, the nodes after a cut, and what writes its tables into the run's folder."""
     if "name" in source:
-        passed = [f"--{way.replace('_', '-')}" for way, value in ways.items() if value is not None]
+        passed = [f"--{way.replace('_', '-')}" for way, value in (ways | times).items() if value is not None]
         passed += ["--on-rare-class"] if on_rare_class != "error" else []
         if passed:
             raise InputError(f"{', '.join(passed)} split the nodes of a table; {source['name']!r} has its own splits")
-        return load_source(source, root), None
-    source |= ways | {"on_rare_class": on_rare_class}
+        return load_source(source, root), None, None
+    given = ways | times
+    for column, kind in (("time", "nodes"), ("edge_time", "edges")):
+        if given[column] is not None and isinstance(source[kind], dict):
+            given[column] = by_table(given[column], [*source[kind]])
+    source |= given | {"on_rare_class": on_rare_class}
     tables = load_source_tables(source, seed)
     source |= {LABEL_TYPE: tables.label_type, "ends": dict(tables.options.ends)}
     if tables.graph.x is None and not settings.get("features", {}).get("adjacency_features"):
@@ -272,8 +285,12 @@ def _load(
         screen.print(line, soft_wrap=True)
     _print_columns(tables, screen)
     from gpatcher.estimator.tables import keep_tables
+    from gpatcher.runs.later import LaterNodes
 
-    return tables.graph, partial(keep_tables, tables)
+    later = LaterNodes.read(tables)
+    if later is not None:
+        screen.print(later.note, soft_wrap=True, markup=False)
+    return tables.graph, later, partial(keep_tables, tables)
 
 
 def _describe_tables(tables: Tables) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from gpatcher.arrays import BoolArray, FloatArray
 from gpatcher.errors import InputError
+from gpatcher.graph.graph import Graph
 from gpatcher.tables.nodes import to_floats
 from gpatcher.tables.options import TableOptions
 from gpatcher.tables.reader import TableSource
@@ -29,6 +30,25 @@ class Cut:
     edges: int
     later_edges: int  # after the cut, or of a node that came later
     later: tuple[Any, Any] | None = field(default=None, repr=False)  # tables of later nodes and of their edges
+    columns: tuple[str, str] | None = None  # id and label of the labelled type
+
+    def later_labels(self, graph: Graph) -> Iterator[tuple[str, str]]:
+        """Yield id, as the graph has it, and class of later nodes of the labelled type, as text, where known."""
+        if self.later is None or self.columns is None:
+            return
+        table, prefix = self.later[0], ""
+        if isinstance(table, Mapping):
+            name = next(iter(table)) if graph.node_types is None else graph.node_types.labelled
+            prefix = "" if graph.node_types is None else f"{name}:"
+            table = table.get(name)
+        if table is None or self.columns[1] not in table.columns:
+            return
+        read = table.read(self.columns, written=self.columns)
+        labels = read[self.columns[1]].to_pylist()
+        for id, label in zip(read[self.columns[0]].to_pylist(), labels, strict=True):
+            if id is not None and label is not None and label != "":
+                whole = isinstance(label, float) and label.is_integer()
+                yield f"{prefix}{id}", str(int(label) if whole else label)
 
     def describe(self) -> str:
         """Return a sentence for the page and the terminal."""
@@ -129,6 +149,7 @@ def cut_tables(nodes: Any, edges: Any, options: TableOptions) -> tuple[Any, Any,
         sum(table.content.num_rows for table in rows.values()),
         count,
         (newcomers, beyond) if newcomers and beyond else None,
+        next(((one.id, one.label) for n, one in own.items() if one.label in node_sources[n].columns), None),
     )
     named = isinstance(nodes, Mapping), isinstance(edges, Mapping)
     plain = (past if named[0] else past[ONLY]), (before if named[1] else before["edges"])
@@ -141,7 +162,7 @@ def _unnamed(cut: Cut, nodes_named: bool, edges_named: bool) -> Cut:
         return cut
     nodes, edges = cut.later
     later = nodes if nodes_named else nodes[ONLY], edges if edges_named else edges["edges"]
-    return Cut(cut.at, cut.nodes, cut.later_nodes, cut.edges, cut.later_edges, later)
+    return replace(cut, later=later)
 
 
 def _time_columns(option: str, value: Any, tables: Mapping[str, TableSource]) -> dict[str, str | None]:

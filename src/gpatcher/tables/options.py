@@ -132,7 +132,7 @@ class TableOptions:
             raise InputError(
                 f"edge_time {self.edge_time!r} is for a cut; say when with cut=... (--cut)"
                 if self.cut is None
-                else f"cut {self.cut!r} needs times; name their columns: time=... or edge_time=... (--time, --edge-time)"
+                else f"cut {self.cut!r} needs times; name the columns: time=... or edge_time=... (--time, --edge-time)"
             )
         ways = [name for name in ("split_column", "time", "folds") if getattr(self, name) is not None]
         ways += ["group"] if self.group is not None and ways != ["folds"] else []
