@@ -364,7 +364,7 @@ def test_a_saved_encoder_gives_the_same_features(tmp_path):
         ("[]", "encoder.json does not describe a table encoder"),
         ("{}", "encoder.json does not describe a table encoder"),
         ('{"format": "gpatcher-encoder", "version": 9}', "version 9"),
-        ('{"format": "gpatcher-encoder", "version": 4}', "encoder.json is damaged"),
+        ('{"format": "gpatcher-encoder", "version": 5}', "encoder.json is damaged"),
     ],
 )
 def test_damaged_encoders_are_rejected(tmp_path, content, message):

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpatcher.errors import InputError
+from gpatcher.runs.later import LaterNodes
 from gpatcher.tables.columns import KINDS
 from gpatcher.tables.load import load_tables
 
@@ -167,6 +168,85 @@ def count_rows(path):
 @given(files())
 def test_random_tables(case):
     check(*case)
+
+
+@st.composite
+def typed_files(draw):
+    """Files of two node types and two edge types, with an edge column and times, and options."""
+    pairs = [draw(files()) for _ in range(2)]
+    texts = {f"{kind}{j}": pair[0][k] for j, pair in enumerate(pairs) for k, kind in enumerate(("n", "e"))}
+    for name in ("n0", "e0", "e1"):
+        if draw(st.booleans()):
+            cell = st.one_of(CELLS[draw(st.sampled_from(["date", "integer", "number"]))], CELLS["empty"])
+            texts[name] = draw(with_column(texts[name], "day", cell))
+    options = {name: pairs[0][1][name] for name in ("on_duplicate_id", "on_missing_id", "on_rare_class", "directed")}
+    options["on_unknown_id"] = draw(st.sampled_from(["error", "drop", "drop"]))
+    options["label"] = draw(st.sampled_from([{"n0": "label"}, {"n0": "label"}, "label"]))
+    kinds = st.sampled_from(["n0", "n0", "n1"])
+    if draw(st.sampled_from([True, True, False])):
+        options["ends"] = {"e0": (draw(kinds), draw(kinds)), "e1": (draw(kinds), draw(kinds))}
+    if draw(st.booleans()):
+        options |= {"cut": draw(st.sampled_from([0.5, "2000-01-01", 3, "never"]))}
+        options |= draw(st.sampled_from([{"time": "day"}, {"edge_time": "day"}, {"time": "day", "edge_time": "day"}]))
+    return texts, options
+
+
+def with_column(text: bytes, name: str, cells):
+    """The text with another column; a text that is broken may have cells where no row is."""
+    lines = text.splitlines()
+    delimiter = max((b",", b";", b"\t", b"|"), key=lines[0].count) if lines else b","
+    values = st.lists(cells, min_size=max(len(lines) - 1, 0), max_size=max(len(lines) - 1, 0))
+    return values.map(
+        lambda cells: b"".join(
+            line + delimiter + cell.encode() + b"\n" for line, cell in zip(lines, [name, *cells], strict=False)
+        )
+    )
+
+
+def check_typed(texts, options):
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        paths = {name: Path(folder) / f"{name}.csv" for name in texts}
+        for name, text in texts.items():
+            paths[name].write_bytes(text)
+        nodes, edges = ({name: paths[name] for name in paths if name[0] == kind} for kind in "ne")
+        try:
+            tables = load_tables(nodes, edges, **options)
+        except InputError:
+            return "rejected"
+        rows = {name: count_rows(path) for name, path in paths.items()}
+        counts, graph, cut = tables.counts, tables.graph, tables.cut
+        later = (0, 0) if cut is None else (cut.later_nodes, cut.later_edges)
+        assert counts.node_rows + later[0] == rows["n0"] + rows["n1"]
+        assert counts.edge_rows + later[1] == rows["e0"] + rows["e1"]
+        assert graph.n == counts.node_rows - counts.missing_ids - counts.duplicate_ids
+        dropped = counts.missing_endpoints + counts.unknown_ids + counts.duplicate_edges
+        assert sum(part.stored_edges for part in graph.relations.values()) == counts.edge_rows - dropped
+        assert len(set(graph.node_ids.tolist())) == graph.n
+        x = graph.x.data if sp.issparse(graph.x) else graph.x
+        assert graph.x.shape == (graph.n, tables.encoder.width)
+        assert np.isfinite(x).all()
+        LaterNodes.read(tables)
+        return "read" if cut is None else "cut"
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(typed_files())
+def test_random_tables_of_several_types(case):
+    check_typed(*case)
+
+
+@pytest.mark.slow
+def test_two_thousand_random_tables_of_several_types():
+    outcomes = Counter()
+
+    @settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(typed_files())
+    def run(case):
+        outcomes[check_typed(*case)] += 1
+
+    run()
+    assert min(outcomes[outcome] for outcome in ("rejected", "read", "cut")) > 20
 
 
 @pytest.mark.slow

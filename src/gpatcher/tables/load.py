@@ -109,6 +109,8 @@ def load_tables(nodes: Any, edges: Any, *, encoder: TableEncoder | None = None, 
         tables = load_tables(nodes, edges, encoder=encoder, **{**options, "cut": None, "edge_time": None})
         return replace(tables, cut=cut)
     if is_typed(nodes, edges):
+        if encoder is not None:
+            raise InputError("a fitted encoder is for one table of nodes and one of edges; leave it out")
         return Tables(**vars(read_typed(nodes, edges, parsed)))
     parsed.check_single()
     with parsed.reading() as reader:

@@ -1,0 +1,102 @@
+"""Three tables of nodes and two of edges with two columns each: reading and encoding compared with pyarrow's reading.
+
+python benchmarks/typed_tables.py [NODES EDGES]    (default 1,000,000 and 10,000,000)
+
+Each part runs in its own process, so that peaks are separate.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import record
+
+from gpatcher.tables.load import load_tables
+
+RATIO_LIMIT, MEMORY_LIMIT_GB = 2.5, 6.0
+KINDS = ("person", "device", "shop")
+ENDS = {"uses": ("person", "device"), "paid": ("person", "shop")}
+
+
+def prepare(folder: Path, nodes: int, edges: int) -> None:
+    """Write a table per type: half of the nodes are people, a quarter devices, a quarter shops."""
+    rng = np.random.default_rng(0)
+    sizes = dict(zip(KINDS, (nodes // 2, nodes // 4, nodes - nodes // 2 - nodes // 4), strict=True))
+    cities = np.array([f"city {i}" for i in range(40)])
+    for kind, n in sizes.items():
+        columns = {"id": np.char.add(kind[0], np.arange(n).astype(str))}
+        if kind == "person":
+            columns["label"] = np.array(["", "fraud", "honest"])[rng.integers(0, 3, n)]
+        columns |= {f"number{j}": rng.normal(size=n).round(4) for j in range(4)}
+        columns |= {"city": cities[rng.integers(0, 40, n)]}
+        pa.csv.write_csv(pa.table(columns), folder / f"{kind}.csv")
+    for name, (source, target) in ENDS.items():
+        m = edges // len(ENDS)
+        columns = {
+            end: np.char.add(kind[0], rng.integers(0, sizes[kind], m).astype(str))
+            for end, kind in (("source", source), ("target", target))
+        }
+        columns |= {"amount": rng.lognormal(size=m).round(2), "day": _days(rng, m)}
+        pa.csv.write_csv(pa.table(columns), folder / f"{name}.csv")
+
+
+def _days(rng: np.random.Generator, count: int) -> np.ndarray:
+    return np.datetime64("2023-01-01") + rng.integers(0, 700, count).astype("timedelta64[D]")
+
+
+def read_only(folder: Path) -> None:
+    """Read all files by pyarrow alone, one after the other."""
+    for name in (*KINDS, *ENDS):
+        pa.csv.read_csv(folder / f"{name}.csv")
+
+
+def read_and_encode(folder: Path) -> None:
+    """Read all files into a graph with types, features and aggregated edge columns."""
+    tables = ({name: folder / f"{name}.csv" for name in names} for names in (KINDS, ENDS))
+    load_tables(*tables, ends=ENDS)
+
+
+def measure(folder: Path, variant: str, rounds: int) -> None:
+    """Time a variant and print the median without the first round, and the peak memory."""
+    warnings.simplefilter("ignore")
+    seconds = []
+    for _ in range(rounds + 1):
+        started = time.perf_counter()
+        globals()[variant](folder)
+        seconds.append(time.perf_counter() - started)
+    peak = record.memory_bytes("VmHWM") / 1e9
+    print(json.dumps({"seconds": float(np.median(seconds[1:])), "peak_gb": peak}))
+
+
+def main(nodes: int = 1_000_000, edges: int = 10_000_000) -> None:
+    """Run both variants, each in its own process."""
+    with tempfile.TemporaryDirectory() as scratch:
+        prepare(Path(scratch), nodes, edges)
+        results = {}
+        for variant in ("read_only", "read_and_encode"):
+            command = [sys.executable, __file__, "measure", scratch, variant, "3"]
+            results[variant] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    ours, peer = results["read_and_encode"], results["read_only"]
+    row = {
+        "what": f"five tables, {nodes:,} nodes, {edges:,} edges: read and encode / read by pyarrow",
+        "ours_s": ours["seconds"],
+        "peer_s": peer["seconds"],
+        "ratio": ours["seconds"] / peer["seconds"],
+        "peak_gb": ours["peak_gb"],
+        "bound": f"at most {RATIO_LIMIT}, below {MEMORY_LIMIT_GB} GB",
+    }
+    record.write("typed_tables", [row])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["measure"]:
+        measure(Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
+    else:
+        main(*map(int, sys.argv[1:]))
