@@ -1,5 +1,6 @@
 """The documentation: its code runs, its site builds strictly, and it names every departure from the paper."""
 
+import ast
 import contextlib
 import re
 import runpy
@@ -7,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import patch
@@ -176,6 +178,32 @@ def test_the_names_in_paper_to_code_exist():
         module, _, attribute = name.rpartition(".")
         __import__(module)
         assert hasattr(sys.modules[module], attribute), f"there is no {name}"
+
+
+def is_defined(file, name):
+    """Whether a file of the package defines a function, a class, or a class with this method."""
+    first, _, method = name.partition(".")
+    nodes = ast.walk(ast.parse((ROOT / "src" / "gpatcher" / file).read_text()))
+    if not any(isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and n.name == first for n in nodes):
+        return False
+    module = import_module(f"gpatcher.{file.removesuffix('.py').replace('/', '.')}")
+    return not method or hasattr(getattr(module, first), method)
+
+
+def test_the_call_sequences_of_the_architecture_exist():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    sequences = text.partition("call sequences\n")[2].partition("\n## ")[0].split("\n**")[1:]
+    assert len(sequences) == 5
+    for sequence in sequences:
+        steps = re.split(r"^\d+\. ", sequence, flags=re.MULTILINE)[1:]
+        assert 8 <= len(steps) <= 12, sequence
+        for step in steps:
+            files = re.findall(r"`([\w/]+\.py)`", step)
+            assert files, f"{step!r} names no file"
+            for file in files:
+                assert (ROOT / "src" / "gpatcher" / file).is_file(), f"there is no {file}"
+            for file, name in re.findall(r"`([\w/]+\.py)`:(?: the route)? `([\w.]+)`", step):
+                assert is_defined(file, name), f"there is no {name} in {file}"
 
 
 def test_results_are_those_of_the_records(monkeypatch):
