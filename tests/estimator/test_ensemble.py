@@ -167,10 +167,11 @@ def test_quick_trains_the_first_configuration_alone(graph):
     assert [member.candidate.name for member in model.members_] == ["patches"]
 
 
-def test_members_may_be_trained_in_processes(graph, fitted):
-    model = auto(jobs=2).fit(graph)
+def test_members_may_be_trained_in_processes(graph):
+    alone, model = (AutoClassifier(portfolio=PORTFOLIO[::3], jobs=jobs).fit(graph) for jobs in (1, 2))
+    assert [member.name for member in PORTFOLIO[::3]] == ["patches", "linear"]
     # arrays that were sent lie elsewhere in memory, which changes the last bits of sums
-    np.testing.assert_allclose(model.predict_proba(), fitted.predict_proba(), atol=2e-3)
+    np.testing.assert_allclose(model.predict_proba(), alone.predict_proba(), atol=2e-3)
 
 
 def test_directions_of_an_undirected_graph_are_one_source(graph):
