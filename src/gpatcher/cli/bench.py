@@ -54,7 +54,7 @@ def bench(
     ] = 0,
     root: Root = None,
 ) -> None:
-    """Run a table or figure. What is on record is not run again, so an interrupted run just continues."""
+    """Run an experiment: a table or figure. Jobs on record are skipped, so an interrupted run continues."""
     from gpatcher.bench.plan import experiment_names, load_experiment, plan_jobs
 
     screen = console()
@@ -189,7 +189,7 @@ def tune(
     jobs: Workers = 1,
     engine: Engine = "local",
     ray_address: RayAddress = None,
-    seed: Annotated[int, option("N", "Of the sampler; trial k draws by seed + k.", min=0, max=MAX_SEED)] = 0,
+    seed: Annotated[int, option("N", "Seed of the sampler; trial k uses seed + k.", min=0, max=MAX_SEED)] = 0,
     root: Root = None,
 ) -> None:
     """Choose settings on validation data, with the same number of trials for every model. Resumes by itself."""
@@ -237,11 +237,11 @@ def report(
     out: Annotated[
         Path | None, option("FILE", "The page. Default: RUN/report.html, or report.html for a bench.")
     ] = None,
-    markdown: Annotated[Path | None, option("FILE", "Also the tables in Markdown.")] = None,
-    csv: Annotated[Path | None, option("FILE", "Also all cells as CSV.")] = None,
-    latex: Annotated[Path | None, option("FILE", "Also the tables in LaTeX.")] = None,
+    markdown: Annotated[Path | None, option("FILE", "Also write the tables as Markdown.")] = None,
+    csv: Annotated[Path | None, option("FILE", "Also write all cells as CSV.")] = None,
+    latex: Annotated[Path | None, option("FILE", "Also write the tables as LaTeX.")] = None,
 ) -> None:
-    """Make the page of a run or of a bench again, from what it left behind and without training."""
+    """Rebuild the page of a run or a bench from its files, without training."""
     screen = console()
     if (folder / "evaluation.json").is_file():
         from gpatcher.report.run import write_run_page

@@ -37,15 +37,16 @@ def fit(
         _model(
             "NAME",
             "auto (a portfolio, combined), gpatcher (learned filter), fast (personalised PageRank) or deep (rounds "
-            "over neighbours). Default: auto; gpatcher for data sets and generators, and with settings of its own.",
+            "over neighbours). Default: auto; gpatcher for data sets and generators, and with --set, --preset or "
+            "--patches.",
         ),
     ] = None,
     quality: Annotated[
-        str | None, _model("NAME", "Of auto: quick (one model), good or best (more models, cross-validated).")
+        str | None, _model("NAME", "For auto: quick (one model), good or best (more models, cross-validated).")
     ] = None,
-    budget: Annotated[str | None, _model("TIME", "Time for the training of auto, such as 90s, 10m or 2h.")] = None,
+    budget: Annotated[str | None, _model("TIME", "Time limit for training with auto, e.g. 90s, 10m or 2h.")] = None,
     keep_best: Annotated[
-        bool, _model(None, "Of auto: keep the best member alone, for cheap prediction.", "--keep-best", hidden=True)
+        bool, _model(None, "For auto: keep only the best member, for cheap prediction.", "--keep-best", hidden=True)
     ] = False,
     preset: Annotated[
         str | None, _model("NAME", "paper, default or a data set. Default: that of SOURCE, if any.")
@@ -70,7 +71,7 @@ def fit(
         str | None,
         _split(
             "SPLITS",
-            "'all' (every split, or ten seeds where there is one), or numbers like 0,1. Default: 0, or all folds.",
+            "'all' (every split; ten seeds if there is only one) or numbers such as 0,1. Default: 0, or all folds.",
         ),
     ] = None,
     seed: Annotated[int, _split("N", "Seed of the first run; each further run takes the next.")] = 0,
@@ -89,18 +90,18 @@ def fit(
     ] = "error",
     out: Annotated[Path, _output("FOLDER", "Folder for the records, the model and the page.")] = Path("run"),
     resume: Annotated[bool, _output(None, "Skip finished runs and continue an interrupted one.", "--resume")] = False,
-    overwrite: Annotated[bool, _output(None, "Replace the run that the folder holds.", "--overwrite")] = False,
+    overwrite: Annotated[bool, _output(None, "Replace the run in the folder.", "--overwrite")] = False,
     name: Annotated[str | None, _output("TEXT", "Name of the data on the page. Default: that of the source.")] = None,
     compare: Annotated[bool, _output(None, "Train baselines on the same split, for the page.", hidden=True)] = True,
     patches: Annotated[
-        Path | None, _cluster("FOLDER", "The table that 'gpatcher patches' wrote, to train from.")
+        Path | None, _cluster("FOLDER", "Patch table to train from, written by 'gpatcher patches'.")
     ] = None,
     memory: Annotated[
         float | None,
         _cluster(
             "GIB",
-            "GiB that a run with fixed patches may take, which sets the batch size; for learned filters, GiB that "
-            "eigenvectors may take. Pages of files on disk do not count.",
+            "Memory limit in GiB: of the run with fixed patches, which sets the batch size; of the eigenvectors with "
+            "learned filters. The page cache does not count.",
         ),
     ] = None,
     device: Annotated[str, _cluster("DEVICE", "cpu, cuda, ...", hidden=True)] = "cpu",
@@ -118,7 +119,7 @@ def fit(
     ] = None,
     root: Root = None,
 ) -> None:
-    """Train, score and save: records.jsonl, a model and a page that shows how far to trust it.
+    """Train and evaluate a model; save it with its records and a page that shows how far to trust it.
 
     More options: --extractor, --group, --keep-best, --no-compare, --device, --jobs, --ray-address, --workers,
     --delimiter, --on-rare-class, --on-unknown-id, --on-duplicate-id, --on-missing-id.

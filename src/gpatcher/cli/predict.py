@@ -32,13 +32,13 @@ def predict(
     out: Annotated[
         Path | None, option("FILE", "Where to write, .parquet or .csv. Default: predictions.parquet.")
     ] = None,
-    patches: Annotated[Path | None, option("FOLDER", "The patch table of the model, where it has moved.")] = None,
+    patches: Annotated[Path | None, option("FOLDER", "Patch table of the model, if it has moved.")] = None,
     nodes: Annotated[str | None, option("TABLE", "Table of unseen nodes: predict these alone.")] = None,
     edges: Annotated[
         str | None, option("TABLE", "Table of their edges, among themselves and to nodes of the graph.")
     ] = None,
     conformal: Annotated[
-        float | None, option("LEVEL", "Also conformal sets, which hold the true class with probability LEVEL.")
+        float | None, option("LEVEL", "Add conformal sets, which contain the true class with probability LEVEL.")
     ] = None,
     database: Annotated[
         str | None, option("URL", "Database of --nodes, --edges and --to-table, as for 'gpatcher fit'.")
@@ -90,7 +90,7 @@ def predict(
     if measured is not None:
         coverage, size, count = measured
         screen.print(
-            f"Sets at level {conformal}: {size:.2f} classes on average; they hold the label of {coverage:.1%} of "
+            f"Sets at level {conformal}: {size:.2f} classes on average; they contain the label of {coverage:.1%} of "
             f"{counted(count, 'test node')}",
             soft_wrap=True,
         )
@@ -128,12 +128,12 @@ def _check_not_read(to_table: str, source: dict[str, Any]) -> None:
 
 def explain(
     folder: RunFolder,
-    node: Annotated[str, typer.Argument(metavar="ID", help="The node's id; positions from 0 where there are no ids.")],
-    out: Annotated[Path | None, option("FILE", "Also write a page with the patch drawn, e.g. node.html.")] = None,
+    node: Annotated[str, typer.Argument(metavar="ID", help="The node's id, or its index from 0 if nodes have no ids.")],
+    out: Annotated[Path | None, option("FILE", "Also write a page that draws the patch, e.g. node.html.")] = None,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
-    """Explain why a node got its class: in a sentence, then by its own columns and by the members of its patch."""
+    """Explain the class of a node: in a sentence, then by its own columns and by the members of its patch."""
     check_out(out)
     with step("looking the node up"):
         from gpatcher.estimator.folder import open_tables

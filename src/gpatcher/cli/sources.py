@@ -53,14 +53,14 @@ def graph_source(
         str | None, _data("COLUMNS", "Columns of --nodes to learn from: a,b,c. Default: all others.")
     ] = None,
     edge_features: Annotated[
-        str | None, _data("COLUMNS", "Columns of --edges that become features of both ends. Default: all others.")
+        str | None, _data("COLUMNS", "Columns of --edges that become features of both endpoints. Default: all others.")
     ] = None,
     columns: Annotated[
         list[str] | None,
         _data(
             "COLUMN=KIND",
-            "Kind of a column, e.g. age=number,zip=category; number, raw, boolean, category, code, date, text, length "
-            "or ignore. Default: by its type and values.",
+            "Kinds of columns, e.g. age=number,zip=category: number, raw, boolean, category, code, date, text, length "
+            "or ignore. Default: inferred from type and values.",
             "--column",
         ),
     ] = None,

@@ -25,10 +25,10 @@ _CHECKED = 8  # nodes compared at a time: each takes a few arrays of n numbers
 def store(
     source: dict[str, Any],
     out: Annotated[Path, option("FOLDER", "The new folder; it is a SOURCE for every command.")] = Path("graph"),
-    memory: Annotated[float, option("GIB", "GiB that the edges of tables may take at a time.")] = 1.0,
+    memory: Annotated[float, option("GIB", "Memory for reading edges from tables, in GiB.")] = 1.0,
     root: Root = None,
 ) -> None:
-    """Write a graph to a folder from which it is memory-mapped; tables of edges may be larger than memory."""
+    """Write a graph to a folder that is memory-mapped when read; tables of edges may be larger than memory."""
     from gpatcher.graph.storage import open_graph, save_graph
 
     screen, memory_bytes = console(), gibibytes(memory, "--memory")

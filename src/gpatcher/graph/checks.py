@@ -22,7 +22,7 @@ def edge_rows(edge_index: Any) -> tuple[IntArray, IntArray]:
         source, target = (as_integers(row, f"edge_index[{i}]") for i, row in enumerate(edge_index))
         if source.shape != target.shape or source.ndim != 1:
             raise InputError(
-                f"edge_index must hold as many targets as sources, got shapes {source.shape} and {target.shape}"
+                f"edge_index must have as many targets as sources, got shapes {source.shape} and {target.shape}"
             )
         return source, target
     array = as_integers(edge_index, "edge_index")
@@ -121,7 +121,7 @@ def check_features(x: Any, n: int) -> Features | None:
     if x.shape[0] != n:
         raise InputError(f"x has {x.shape[0]} rows, but the graph has {n} nodes; pass one row per node")
     if x.dtype.kind not in "fiub":
-        raise InputError(f"x must hold numbers, got dtype {x.dtype}; encode text and categories first")
+        raise InputError(f"x must be numeric, got dtype {x.dtype}; encode text and categories first")
     if x.dtype.kind == "f":
         _check_finite(x)
     return x
@@ -147,7 +147,7 @@ def _check_finite(x: Any) -> None:
     else:
         row, column = first.tolist()
     raise InputError(
-        f"x holds {counted(count, 'value that is', 'values that are')} not finite, the first "
+        f"x contains {counted(count, 'value that is', 'values that are')} not finite, the first "
         f"{value} at row {row}, column {column}; "
         "impute them (the column mean, or 0 with an indicator column) or remove those nodes"
     )

@@ -83,7 +83,7 @@ def _node_ids(array: npt.NDArray[Any], part: str) -> IntArray:
     if duplicates.size:
         raise InputError(f"{part} lists {counted(duplicates.size, 'node')} more than once: {some(duplicates)}")
     if ids.size and ids[0] < 0:
-        raise InputError(f"{part} holds the negative node id {ids[0]}")
+        raise InputError(f"{part} contains the negative node id {ids[0]}")
     ids.flags.writeable = False
     return ids
 

@@ -109,7 +109,7 @@ class UnseenNodes:
             endpoints = np.zeros((2, 0), np.int64)
         if endpoints.ndim != 2 or endpoints.shape[0] != 2 or endpoints.dtype.kind not in "iu":
             raise InputError(
-                f"edge_index must hold integers in shape (2, edges), got {endpoints.dtype} in {endpoints.shape}"
+                f"edge_index must be integers of shape (2, edges), got {endpoints.dtype} of {endpoints.shape}"
             )
         _check_endpoints(graph, endpoints, count)
         rows = np.unique(np.concatenate([endpoints.ravel(), np.arange(n, n + count)]))

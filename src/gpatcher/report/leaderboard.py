@@ -29,7 +29,7 @@ def verdict(evaluation: Evaluation) -> str:
     if majority.low <= 0:
         return (
             f"{start}, which is not better than always predicting the most frequent class ({_gain(majority)}): do not "
-            "use it. More labels, other columns or other edges may help; 'gpatcher diagnose' says what the data hold."
+            "use it. More labels, other columns or other edges may help; see 'gpatcher diagnose'."
         )
     columns = comparisons.get("Logistic regression") or comparisons.get("MLP")
     if columns is None:
