@@ -38,8 +38,10 @@ LAYERS = [
 PUBLIC = [
     "AddPatches",
     "AutoClassifier",
+    "AutoRegressor",
     "GPatcher",
     "GPatcherClassifier",
+    "GPatcherRegressor",
     "Graph",
     "InputError",
     "Split",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpatcher.datasets.load import load_graph
     from gpatcher.errors import InputError
-    from gpatcher.estimator.classifier import GPatcherClassifier
-    from gpatcher.estimator.ensemble import AutoClassifier
+    from gpatcher.estimator.classifier import GPatcherClassifier, GPatcherRegressor
+    from gpatcher.estimator.ensemble import AutoClassifier, AutoRegressor
     from gpatcher.estimator.tables import TableClassifier
     from gpatcher.graph.graph import Graph
     from gpatcher.graph.split import Split
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 _MODULES = {
     "AddPatches": "gpatcher.patches.pyg",
     "AutoClassifier": "gpatcher.estimator.ensemble",
+    "AutoRegressor": "gpatcher.estimator.ensemble",
     "GPatcher": "gpatcher.model.gpatcher",
     "GPatcherClassifier": "gpatcher.estimator.classifier",
+    "GPatcherRegressor": "gpatcher.estimator.classifier",
     "Graph": "gpatcher.graph.graph",
     "InputError": "gpatcher.errors",
     "Split": "gpatcher.graph.split",
@@ -40,8 +42,10 @@ _MODULES = {
 __all__ = [
     "AddPatches",
     "AutoClassifier",
+    "AutoRegressor",
     "GPatcher",
     "GPatcherClassifier",
+    "GPatcherRegressor",
     "Graph",
     "InputError",
     "Split",
