@@ -46,6 +46,7 @@ PUBLIC = [
     "InputError",
     "Split",
     "TableClassifier",
+    "TableRegressor",
     "UnseenNodes",
     "diagnose",
     "extract_patches",

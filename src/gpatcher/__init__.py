@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gpatcher.errors import InputError
     from gpatcher.estimator.classifier import GPatcherClassifier, GPatcherRegressor
     from gpatcher.estimator.ensemble import AutoClassifier, AutoRegressor
-    from gpatcher.estimator.tables import TableClassifier
+    from gpatcher.estimator.tables import TableClassifier, TableRegressor
     from gpatcher.graph.graph import Graph
     from gpatcher.graph.split import Split
     from gpatcher.graph.unseen import UnseenNodes
@@ -32,6 +32,7 @@ _MODULES = {
     "InputError": "gpatcher.errors",
     "Split": "gpatcher.graph.split",
     "TableClassifier": "gpatcher.estimator.tables",
+    "TableRegressor": "gpatcher.estimator.tables",
     "UnseenNodes": "gpatcher.graph.unseen",
     "diagnose": "gpatcher.spectral.diagnosis",
     "extract_patches": "gpatcher.patches.extract",
@@ -50,6 +51,7 @@ __all__ = [
     "InputError",
     "Split",
     "TableClassifier",
+    "TableRegressor",
     "UnseenNodes",
     "diagnose",
     "extract_patches",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -344,7 +343,7 @@ def _print_summary(screen: Console, model: str, graph: Graph, records: list[Reco
     screen.print(table)
     scored = [record[test] for record in records if record[test] is not None]
     if scored:
-        summary = summarise(scored, lowest=-math.inf if graph.is_regression else 0.0)
+        summary = summarise(scored)
         named = "R² × 100 on test" if graph.is_regression else "Test accuracy"
         screen.print(f"{named}: {summary}, {summary.interval}", style="bold")
     peak = max(record["peak_rss_mb"] for record in records)

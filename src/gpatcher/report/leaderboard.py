@@ -22,7 +22,7 @@ def leaderboard_cells(row: Row | NumberRow) -> tuple[str, ...]:
             row.name,
             "" if row.val_r2 is None else f"{row.val_r2:.3f}",
             f"{row.r2:.3f}",
-            f"{row.low:.3f} to {row.high:.3f}",
+            f"{row.low:.2f} to {row.high:.2f}",
             f"{row.rmse:.4g}",
             f"{row.mae:.4g}",
             "" if row.seconds is None else f"{row.seconds:.1f}",

@@ -49,12 +49,10 @@ def column_baselines(graph: Graph, split: Split, nodes: IntArray, seed: int) -> 
         return []
     y, val = graph.labels(), labelled(graph, split.val)
     models: dict[str, Any] = {
-        "Ridge on the columns": make_pipeline(
-            StandardScaler(with_mean=not sp.issparse(x)), RidgeCV(np.logspace(-2, 4, 13))
-        )
+        "Ridge (columns)": make_pipeline(StandardScaler(with_mean=not sp.issparse(x)), RidgeCV(np.logspace(-2, 4, 13)))
     }
     if not sp.issparse(x) or x.shape[0] * x.shape[1] <= _DENSE:
-        models["Boosted trees on the columns"] = HistGradientBoostingRegressor(
+        models["Boosted trees (columns)"] = HistGradientBoostingRegressor(
             early_stopping=True, random_state=seed, min_samples_leaf=int(np.clip(split.train.size // 20, 2, 20))
         )
     results = []
@@ -100,7 +98,7 @@ def evaluate_numbers(
         around = (standard * neighbour_means(graph, standard))[nodes[drawn]]
         assortativity = label_assortativity(graph)
     random = np.random.default_rng(0).integers(0, len(y), (_SAMPLES, len(y))) if len(y) > 1 else np.zeros((1, 1), int)
-    others = {"Mean of the training labels": np.full(len(y), task.mean)}  # type: ignore[union-attr]
+    others = {"Mean": np.full(len(y), task.mean)}  # type: ignore[union-attr]
     others |= {result.name: np.asarray(result.predicted) for result in baselines}
     training = getattr(model, "result_", None)
     ids = nodes[drawn] if graph.node_ids is None else graph.node_ids[nodes[drawn]]
