@@ -94,6 +94,7 @@ def test_splits_keep_the_quantiles():
 
 def test_nodes_that_only_edges_name_have_no_number():
     labels = np.arange(N - 1) / 2
-    graph = read(labels, task="regression", on_unknown_id="add").graph
+    with pytest.warns(InputWarning, match="'n59'"):
+        graph = read(labels, task="regression", on_unknown_id="add").graph
     assert np.isnan(graph.y[-1])
     assert graph.y[:-1].tolist() == labels.tolist()

@@ -140,7 +140,7 @@ class Intervals:
         exchangeable with the validation nodes. It is infinite if these are too few for the level.
         """
         half = threshold(self.scores, level)
-        return np.asarray(answers, dtype=float).reshape(-1, 1) + np.array([-half, half])
+        return np.asarray(np.asarray(answers, dtype=float).reshape(-1, 1) + np.array([-half, half]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields but the scores, for JSON."""
