@@ -138,7 +138,8 @@ def neighbour_means(graph: Graph, y: FloatArray) -> FloatArray:
     adjacency.data[:] = 1.0
     known = ~np.isnan(y)
     count = np.asarray(adjacency @ known.astype(float))
-    return np.divide(adjacency @ np.nan_to_num(y), count, out=np.full(graph.n, np.nan), where=count > 0)
+    total = np.asarray(adjacency @ np.nan_to_num(y))
+    return np.asarray(np.divide(total, count, out=np.full(graph.n, np.nan), where=count > 0))
 
 
 def label_assortativity(graph: Graph) -> float | None:
