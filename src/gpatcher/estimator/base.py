@@ -26,7 +26,7 @@ from gpatcher.trust.calibration import Calibration, Intervals
 from gpatcher.trust.explain import Explanation
 
 
-class NodeModel(NestedParameters, ABC):  # type: ignore[misc]
+class NodeModel(NestedParameters, ABC):
     """A model of the nodes of one graph, and of unseen nodes that link to it.
 
     Attributes

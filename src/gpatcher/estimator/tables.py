@@ -173,7 +173,8 @@ class TableClassifier(ClassifierMixin, _TableModel):  # type: ignore[misc]
     def predict_proba(self, ids: Any = None) -> FloatArray:
         """Return the probability of each class for these ids, by default for all in the order of ``ids_``."""
         check_is_fitted(self)
-        return self.model_.predict_proba(nodes=self._positions(ids))
+        probability: FloatArray = self.model_.predict_proba(nodes=self._positions(ids))
+        return probability
 
 
 class TableRegressor(RegressorMixin, _TableModel):  # type: ignore[misc]
@@ -216,7 +217,7 @@ class TableRegressor(RegressorMixin, _TableModel):  # type: ignore[misc]
     def predict_interval(self, ids: Any = None, *, level: float = 0.9) -> FloatArray:
         """Return conformal intervals of these ids, low and high, by default of all in the order of ``ids_``."""
         check_is_fitted(self)
-        intervals: FloatArray = self.model_.predict_interval(nodes=self._positions(ids), level=level)  # type: ignore[attr-defined]
+        intervals: FloatArray = self.model_.predict_interval(nodes=self._positions(ids), level=level)
         return intervals
 
     def score(self, ids: Any = None) -> float:

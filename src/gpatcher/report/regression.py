@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import plotly.graph_objects as go
 
 from gpatcher.arrays import FloatArray
@@ -72,7 +73,7 @@ def _in_short(evaluation: RegressionEvaluation) -> list[str]:
     return lines + evaluation.notes
 
 
-def _points(evaluation: RegressionEvaluation, x: FloatArray, y: FloatArray, axes: tuple[str, str]) -> Any:
+def _points(evaluation: RegressionEvaluation, x: npt.NDArray[Any], y: FloatArray, axes: tuple[str, str]) -> Any:
     plot = go.Figure()
     plot.add_scattergl(
         x=x,

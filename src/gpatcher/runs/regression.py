@@ -143,7 +143,7 @@ def _sampled_r2(y: FloatArray, predicted: FloatArray, samples: IntArray) -> Floa
     drawn = y[samples]
     spread = np.square(drawn - drawn.mean(1, keepdims=True)).sum(1)
     error = np.square(y - predicted)[samples].sum(1)
-    return 1.0 - np.divide(error, spread, out=np.full_like(spread, np.nan), where=spread > 0)
+    return np.asarray(1.0 - np.divide(error, spread, out=np.full_like(spread, np.nan), where=spread > 0))
 
 
 def _interval(values: FloatArray) -> tuple[float, float]:
