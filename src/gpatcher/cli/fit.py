@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gpatcher.graph.graph import Graph
-    from gpatcher.runs.evaluation import Evaluation
+    from gpatcher.runs.evaluation import Evaluation, RegressionEvaluation
     from gpatcher.runs.fit import FitProgress
     from gpatcher.runs.records import Record
     from gpatcher.scale.executors import RayEngine
@@ -278,8 +278,10 @@ def _load(
 
 def _describe_tables(tables: Tables) -> Iterator[str]:
     """Say what was read and how it is used."""
+    from gpatcher.graph.split import is_labelled
+
     graph, encoder = tables.graph, tables.encoder
-    labelled = int((graph.labels() >= 0).sum())
+    labelled = int(is_labelled(graph.labels()).sum())
     direction = "directed" if graph.is_directed else "undirected"
     yield (
         f"Read {counted(graph.n, 'node')} and {counted(tables.counts.edge_rows, 'edge')}, taken as {direction}; "
@@ -313,7 +315,8 @@ def _progress_bar(screen: Console) -> Iterator[FitProgress]:
                 bar.update(task, total=total, completed=done)
 
             def epoch(self, run: int, runs: int, epoch: int, epochs: int, figures: dict[str, float]) -> None:
-                text = f"validation loss {figures['val_loss']:.3f}, accuracy {figures['val_accuracy']:.1%}"
+                text = f"validation loss {figures['val_loss']:.3f}"
+                text += f", accuracy {figures['val_accuracy']:.1%}" if "val_accuracy" in figures else ""
                 bar.update(task, description=f"run {run} of {runs}", total=epochs, completed=epoch, figures=text)
 
             def member(self, name: str, done: int, total: int) -> None:
@@ -330,17 +333,20 @@ def _print_summary(screen: Console, model: str, graph: Graph, records: list[Reco
 
     from gpatcher.runs.records import summarise
 
-    table = Table("split", "seed", "validation", "test", "epochs", "seconds", title=f"{model} on {graph.name}")
+    title = f"{model} on {graph.name}" + (", R² × 100" if graph.is_regression else "")
+    val, test = ("val", "test") if graph.is_regression else ("val_accuracy", "test_accuracy")
+    table = Table("split", "seed", "validation", "test", "epochs", "seconds", title=title)
     for record in records:
-        test = "no labels" if record["test_accuracy"] is None else f"{100 * record['test_accuracy']:.1f}"
+        score = "no labels" if record[test] is None else f"{100 * record[test]:.1f}"
         epochs = "-" if record["epochs"] is None else str(record["epochs"])
-        figures = (f"{100 * record['val_accuracy']:.1f}", test, epochs, f"{record['seconds']:.1f}")
+        figures = (f"{100 * record[val]:.1f}", score, epochs, f"{record['seconds']:.1f}")
         table.add_row(str(record["split"]), str(record["seed"]), *figures)
     screen.print(table)
-    scored = [record["test_accuracy"] for record in records if record["test_accuracy"] is not None]
+    scored = [record[test] for record in records if record[test] is not None]
     if scored:
         summary = summarise(scored)
-        screen.print(f"Test accuracy: {summary}, {summary.interval}", style="bold")
+        named = "R² × 100 on test" if graph.is_regression else "Test accuracy"
+        screen.print(f"{named}: {summary}, {summary.interval}", style="bold")
     peak = max(record["peak_rss_mb"] for record in records)
     sizes = {record["batch_size"] for record in records} - {None}
     batches = f" with batches of {', '.join(counted(size, 'node') for size in sizes)}" if sizes else ""
@@ -353,12 +359,12 @@ def _print_summary(screen: Console, model: str, graph: Graph, records: list[Reco
         screen.print(f"Predictions for {counted(graph.n, 'node')}: {out}/predictions.parquet", soft_wrap=True)
 
 
-def _print_leaderboard(screen: Console, evaluation: Evaluation) -> None:
+def _print_leaderboard(screen: Console, evaluation: Evaluation | RegressionEvaluation) -> None:
     from rich.table import Table
 
-    from gpatcher.report.leaderboard import leaderboard_cells, verdict
+    from gpatcher.report.leaderboard import leaderboard_cells, leaderboard_columns, verdict
 
-    table = Table(*("model", "validation", evaluation.part, "95 % interval", "seconds", "ms/node", "weight"))
+    table = Table(*leaderboard_columns(evaluation))
     for row in evaluation.leaderboard:
         table.add_row(*leaderboard_cells(row), style="bold" if row.role == "model" else None)
     screen.print(table)

@@ -38,7 +38,7 @@ def predict(
         str | None, option("TABLE", "Table of their edges, among themselves and to nodes of the graph.")
     ] = None,
     conformal: Annotated[
-        float | None, option("LEVEL", "Add conformal sets, which contain the true class with probability LEVEL.")
+        float | None, option("LEVEL", "Add conformal sets or intervals, which contain the truth with probability LEVEL.")
     ] = None,
     database: Annotated[
         str | None, option("URL", "Database of --nodes, --edges and --to-table, as for 'gpatcher fit'.")
@@ -49,7 +49,7 @@ def predict(
     overwrite: Annotated[bool, option(None, "Replace the table of --to-table.", "--overwrite")] = False,
     root: Root = None,
 ) -> None:
-    """Write a class and calibrated probabilities for every node of a trained model's graph, or for unseen nodes."""
+    """Write a class and calibrated probabilities, or a number, for every node of a run's graph, or for unseen nodes."""
     if (nodes is None) != (edges is None):
         raise InputError("unseen nodes need both tables: --nodes with the nodes, --edges with their edges")
     if nodes is not None and patches is not None:
@@ -89,11 +89,10 @@ def predict(
     measured = None if conformal is None else conformal_coverage(classifier, graph, conformal)
     if measured is not None:
         coverage, size, count = measured
-        screen.print(
-            f"Sets at level {conformal}: {size:.2f} classes on average; they contain the label of {coverage:.1%} of "
-            f"{counted(count, 'test node')}",
-            soft_wrap=True,
-        )
+        about = f"Intervals at level {conformal}: {size:.6g} wide on average"
+        if classifier.class_names_:
+            about = f"Sets at level {conformal}: {size:.2f} classes on average"
+        screen.print(f"{about}; they contain the label of {coverage:.1%} of {counted(count, 'test node')}", soft_wrap=True)
 
 
 def _target(out: Path | None, to_table: str | None, overwrite: bool, places: dict[str, Any]) -> Path | TargetTable:

@@ -16,7 +16,7 @@ from gpatcher.cli.console import option, step, warnings_as_notes
 from gpatcher.errors import InputError
 
 if TYPE_CHECKING:
-    from gpatcher.estimator.base import NodeClassifier
+    from gpatcher.estimator.base import NodeModel
     from gpatcher.graph.graph import Graph
     from gpatcher.graph.unseen import UnseenNodes
     from gpatcher.tables.load import Tables
@@ -45,7 +45,13 @@ def graph_source(
     edges: Annotated[str | None, _data("TABLE", "Table of edges: a source and a target.")] = None,
     database: Annotated[str | None, _data("URL", DATABASE_HELP)] = None,
     id_column: Annotated[str, _data("COLUMN", "Column of --nodes with the id.", "--id")] = "id",
-    label: Annotated[str, _data("COLUMN", "Column of --nodes with the class, empty where unknown.")] = "label",
+    label: Annotated[
+        str, _data("COLUMN", "Column of --nodes with the class or the number to predict, empty where unknown.")
+    ] = "label",
+    task: Annotated[
+        str | None,
+        _data("NAME", "classification or regression. Default: regression if the labels are many different numbers."),
+    ] = None,
     source_column: Annotated[str, _data("COLUMN", "Column of --edges with the source.", "--source")] = "source",
     target_column: Annotated[str, _data("COLUMN", "Column of --edges with the target.", "--target")] = "target",
     weight: Annotated[str | None, _data("COLUMN", "Column of --edges with a positive weight.")] = None,
@@ -92,6 +98,7 @@ def graph_source(
             "--database": database is not None,
             "--id": id_column != "id",
             "--label": label != "label",
+            "--task": task is not None,
             "--source": source_column != "source",
             "--target": target_column != "target",
             "--weight": weight is not None,
@@ -114,6 +121,7 @@ def graph_source(
         **table_places(nodes, edges, database),
         "id": id_column,
         "label": label,
+        "task": task,
         "source": source_column,
         "target": target_column,
         "weight": weight,
@@ -220,7 +228,7 @@ def load_run_graph(folder: Path, root: Path | None) -> tuple[Graph, dict[str, An
         return load_run_graph(folder, root)
 
 
-def load_run_model(folder: Path, graph: Graph, patches: Path | None = None) -> NodeClassifier:
+def load_run_model(folder: Path, graph: Graph, patches: Path | None = None) -> NodeModel:
     """Load the model that `gpatcher fit` wrote into a folder; ``graph`` is the one it was trained on."""
     with step("loading the model"):
         from gpatcher.estimator.ensemble import load_model

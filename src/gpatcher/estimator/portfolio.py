@@ -11,14 +11,20 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from gpatcher.estimator.base import NodeClassifier
-from gpatcher.estimator.classifier import GPatcherClassifier
-from gpatcher.estimator.linear import LinearClassifier
-from gpatcher.estimator.trees import TreesClassifier
+from gpatcher.estimator.base import NodeModel
+from gpatcher.estimator.classifier import GPatcherClassifier, GPatcherRegressor
+from gpatcher.estimator.linear import LinearClassifier, LinearRegressor
+from gpatcher.estimator.trees import TreesClassifier, TreesRegressor
 from gpatcher.graph.graph import Graph
 
 _STRUCTURE = ("degree", "clustering")  # features that are also defined for unseen nodes
+_REGRESSORS: dict[str, Any] = {
+    GPatcherClassifier.kind: GPatcherRegressor,
+    TreesClassifier.kind: TreesRegressor,
+    LinearClassifier.kind: LinearRegressor,
+}
 KINDS: dict[str, Any] = {c.kind: c for c in (GPatcherClassifier, TreesClassifier, LinearClassifier)}
+KINDS |= {c.kind: c for c in _REGRESSORS.values()}
 
 
 @dataclass(frozen=True)
@@ -42,20 +48,23 @@ class Candidate:
         """Return the configuration for this graph.
 
         If it is undirected, sources that differ only in direction are merged. If it has no features, structural
-        features are used instead.
+        features are used instead. If numbers are predicted, it is a regressor.
         """
-        settings = dict(self.settings)
+        settings, kind = dict(self.settings), self.kind
+        if graph.is_regression and kind in _REGRESSORS:
+            kind = _REGRESSORS[kind].kind
+            settings |= {"train": {**settings["train"], "class_weights": False}} if "train" in settings else {}
         sources, features = settings.get("patches"), settings.get("features", {})
         if not graph.is_directed and isinstance(sources, list):
             undirected = [{k: v for k, v in source.items() if k != "direction"} for source in sources]
             settings["patches"] = [source for i, source in enumerate(undirected) if source not in undirected[:i]]
         if graph.x is None and not features.get("adjacency_features") and not features.get("structure"):
             settings["features"] = {**features, "structure": list(_STRUCTURE)}
-        return replace(self, settings=settings)
+        return replace(self, kind=kind, settings=settings)
 
-    def make(self, **parameters: Any) -> NodeClassifier:
-        """Return the classifier, unfitted."""
-        model: NodeClassifier = KINDS[self.kind].from_settings(self.settings, **parameters)
+    def make(self, **parameters: Any) -> NodeModel:
+        """Return the model, unfitted."""
+        model: NodeModel = KINDS[self.kind].from_settings(self.settings, **parameters)
         return model
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -22,6 +23,7 @@ from gpatcher.model.inputs import FeatureConfig, FeatureTable, node_features, un
 from gpatcher.patches.base import Extractor, PatchSource, Progress
 from gpatcher.patches.extract import make_extractor
 from gpatcher.patches.store import PatchTable
+from gpatcher.training.task import task_of
 
 Patching = Extractor | str | Sequence[Extractor | str]  # accepted as ``patches`` by classifiers
 
@@ -78,14 +80,16 @@ class Prepared:
             return None
         labels = training_labels(self.graph.labels(), train)
         if nodes is not None:
-            labels = F.pad(labels, (0, int(nodes[-1]) + 1), value=-1)[torch.from_numpy(nodes)]
+            none = torch.nan if labels.is_floating_point() else -1
+            labels = F.pad(labels, (0, int(nodes[-1]) + 1), value=none)[torch.from_numpy(nodes)]
         return labels
 
 
-def training_labels(y: IntArray, train: IntArray) -> Tensor:
-    """Return the classes of the training nodes, -1 elsewhere; shape (n,)."""
-    labels = torch.full((len(y),), -1)
-    labels[train.copy()] = torch.as_tensor(np.array(y)[train]).long()
+def training_labels(y: npt.NDArray[Any], train: IntArray) -> Tensor:
+    """Return the classes of the training nodes, -1 elsewhere, or standardised numbers, NaN elsewhere; shape (n,)."""
+    target = task_of(y, train).target(y)
+    labels = torch.full_like(target, torch.nan if target.is_floating_point() else -1)
+    labels[train.copy()] = target[train.copy()]
     return labels
 
 

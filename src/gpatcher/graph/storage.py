@@ -106,7 +106,9 @@ def _check_structure(folder: Path, arrays: dict[str, npt.NDArray[Any]], manifest
     In small files checksums detect such damage; large ones are not hashed on opening.
     """
     n, m = arrays["indptr"].size - 1, arrays["indices"].size
-    bounds = {"indptr": (0, m), "indices": (0, n - 1), "y": (-1, len(manifest.classes) - 1)}
+    bounds = {"indptr": (0, m), "indices": (0, n - 1)}
+    if "y" in arrays and arrays["y"].dtype.kind != "f":
+        bounds["y"] = (-1, len(manifest.classes) - 1)
     if manifest.x_shape is not None:
         bounds |= {"x_indptr": (0, arrays["x_data"].size), "x_indices": (0, manifest.x_shape[1] - 1)}
     for name, (low, high) in bounds.items():

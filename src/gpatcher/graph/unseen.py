@@ -139,10 +139,13 @@ class UnseenNodes:
             return Graph.from_edge_index(
                 np.hstack(endpoints),
                 x=None if self.x is None else stack_rows(graph.x, self.x),
-                y=None if graph.y is None else np.concatenate([graph.y, np.full(self.count, -1)]),
+                y=None
+                if graph.y is None
+                else np.append(graph.y, np.full(self.count, np.nan if graph.is_regression else -1)),
                 num_nodes=graph.n + self.count,
                 weights=weights,
                 classes=graph.classes or None,
+                task="regression" if graph.is_regression else None,
                 name=graph.name,
             )
 

@@ -13,7 +13,8 @@ from gpatcher.errors import counted
 from gpatcher.report.diagnosis import class_matrix, diagnosis_parts, largest_classes
 from gpatcher.report.leaderboard import LEADERBOARD_COLUMNS, leaderboard_cells, verdict
 from gpatcher.report.page import Explorer, Figure, Heading, Notes, Part, Table, write_page
-from gpatcher.runs.evaluation import BaselineResult, Evaluation, Groups
+from gpatcher.report.regression import write_regression_page
+from gpatcher.runs.evaluation import BaselineResult, Evaluation, Groups, RegressionEvaluation
 from gpatcher.trust.explain import Explanation
 from gpatcher.trust.palette import BLUE, GREY, ORANGE, model_colour
 from gpatcher.trust.words import sentences
@@ -25,11 +26,13 @@ _SMALL_GROUP = 5  # nodes below which a group is merged with the next
 _Z = 1.96  # of a 95 % interval
 
 
-def write_run_page(evaluation: Evaluation, path: str | Path) -> Path:
+def write_run_page(evaluation: Evaluation | RegressionEvaluation, path: str | Path) -> Path:
     """Write the page of a run, and return its path; it needs neither the model nor the graph.
 
     `gpatcher.runs.evaluation.read_evaluation` gives the evaluation of an earlier run; equal ones give equal bytes.
     """
+    if isinstance(evaluation, RegressionEvaluation):
+        return write_regression_page(evaluation, path)
     train, val, test = evaluation.split_sizes
     model = f"with the {evaluation.extractor} extractor, patches of {evaluation.patch_size} nodes"
     if evaluation.response is None:

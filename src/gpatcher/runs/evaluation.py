@@ -6,32 +6,34 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.stats import binomtest
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.codec import to_json
 from gpatcher.errors import InputError
-from gpatcher.estimator.base import NodeClassifier
-from gpatcher.estimator.classifier import FilterResponse, GPatcherClassifier
-from gpatcher.estimator.ensemble import AutoClassifier
+from gpatcher.estimator.base import NodeClassifier, NodeModel, labelled
+from gpatcher.estimator.classifier import FilterResponse, GPatcherClassifier, PatchModel
+from gpatcher.estimator.ensemble import AutoClassifier, AutoModel
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
 from gpatcher.io import read_manifest, write_json
 from gpatcher.spectral.diagnosis import Diagnosis, diagnose
 from gpatcher.spectral.heterophily import heterophily
 from gpatcher.training.metrics import measure_all
-from gpatcher.trust.calibration import Calibration, Reliability, reliability
+from gpatcher.trust.calibration import Calibration, Intervals, Reliability, reliability
 from gpatcher.trust.conformal import coverage
 from gpatcher.trust.explain import Explanation
 
-_FORMAT, _VERSION = "gpatcher-evaluation", 2
+_FORMAT, _VERSION = "gpatcher-evaluation", 3
 EVALUATION = "evaluation.json"
 # on larger graphs the edges are not read, to stay within the memory limit
 _MAX_NODES, _MAX_EDGES = 200_000, 20_000_000
-_LEVELS = (0.8, 0.9, 0.95)  # of the conformal sets
+LEVELS = (0.8, 0.9, 0.95)  # of conformal sets and intervals
 _EXPLAINED, _EXPLAINED_WRONG = 200, 150  # nodes to explain, and the maximum of misclassified ones among them
 _FEWER = 20
 
@@ -41,8 +43,8 @@ class BaselineResult:
     """Result of another model on the same split."""
 
     name: str
-    predicted: IntArray  # classes of the evaluated nodes
-    val_accuracy: float
+    predicted: npt.NDArray[Any]  # classes or numbers of the evaluated nodes
+    val_accuracy: float  # R² of numbers
     test_accuracy: float | None  # None if no test node has a label
     seconds: float  # of training
 
@@ -135,24 +137,79 @@ class Evaluation:
 
 
 @dataclass(frozen=True, eq=False)
+class NumberRow:
+    """A row of the leaderboard of a regression; all figures but the validation are on the same nodes."""
+
+    name: str
+    role: str  # model, member or baseline
+    val_r2: float | None
+    r2: float  # NaN if all labels are equal
+    low: float  # 95 % interval of R², by bootstrap over the nodes
+    high: float
+    rmse: float
+    mae: float
+    seconds: float | None  # of training
+    ms_per_node: float | None  # of prediction
+    weight: float | None  # of a member
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionEvaluation:
+    """Results of a trained regressor on the nodes that it was not trained on; see `Evaluation`."""
+
+    name: str
+    model: str
+    extractor: str
+    patch_size: int
+    parameters: int
+    part: str
+    split_sizes: tuple[int, int, int]
+    metrics: dict[str, float | None]  # R², RMSE and MAE
+    val_r2: float
+    ids: list[str]  # of the nodes that are drawn
+    true: FloatArray  # of these nodes
+    predicted: FloatArray
+    degree: IntArray
+    assortativity: (
+        FloatArray  # label of a node times the mean of its labelled neighbours, both standardised; NaN if none
+    )
+    label_assortativity: float | None  # correlation of the labels over the edges
+    intervals: Intervals
+    coverage: list[tuple[float, float, float]]  # of conformal intervals: level, coverage, mean width
+    leaderboard: list[NumberRow]
+    comparisons: list[Comparison]  # gain in R², with the mean and each baseline
+    response: FilterResponse | None
+    history: list[dict[str, float]]
+    best_epoch: int
+    seconds: float | None
+    nodes: int
+    notes: list[str]
+
+
+@dataclass(frozen=True, eq=False)
 class _Content:
-    evaluation: Evaluation
+    evaluation: Evaluation | None  # of classes
+    regression: RegressionEvaluation | None
 
 
-def write_evaluation(evaluation: Evaluation, folder: str | Path) -> Path:
+def write_evaluation(evaluation: Evaluation | RegressionEvaluation, folder: str | Path) -> Path:
     """Write an evaluation to evaluation.json in a folder, and return the path."""
     path = Path(folder) / EVALUATION
-    write_json(path, {"format": _FORMAT, "version": _VERSION, "evaluation": to_json(evaluation)})
+    content = _Content(evaluation, None) if isinstance(evaluation, Evaluation) else _Content(None, evaluation)
+    write_json(path, {"format": _FORMAT, "version": _VERSION, **to_json(content)})
     return path
 
 
-def read_evaluation(folder: str | Path) -> Evaluation:
+def read_evaluation(folder: str | Path) -> Evaluation | RegressionEvaluation:
     """Read an evaluation that `write_evaluation` wrote; numbers are preserved exactly."""
     path = Path(folder) / EVALUATION
     if not path.is_file():
         raise InputError(f"there is no {path.name} in {folder}; 'gpatcher fit --out {folder}' writes one")
     content: _Content = read_manifest(path, _FORMAT, _VERSION, "run evaluation", _Content)
-    return content.evaluation
+    found = content.evaluation or content.regression
+    if found is None:
+        raise InputError(f"{path} holds no evaluation; 'gpatcher fit --out {folder}' writes one")
+    return found
 
 
 def is_large(graph: Graph) -> bool:
@@ -160,13 +217,12 @@ def is_large(graph: Graph) -> bool:
     return graph.n > _MAX_NODES or graph.stored_edges > _MAX_EDGES
 
 
-def evaluated_nodes(classifier: NodeClassifier, graph: Graph) -> tuple[str, IntArray]:
+def evaluated_nodes(classifier: NodeModel, graph: Graph) -> tuple[str, IntArray]:
     """Return the part to evaluate on and its labelled nodes: test, or validation if no test node has a label."""
-    y = graph.labels()
     for part, nodes in (("test", classifier.split_.test), ("validation", classifier.split_.val)):
-        labelled: IntArray = nodes[y[nodes] >= 0]
-        if labelled.size:
-            return part, labelled
+        known = labelled(graph, nodes)
+        if known.size:
+            return part, known
     raise InputError("neither test nor validation has a labelled node; there is nothing to evaluate the model on")
 
 
@@ -183,7 +239,7 @@ def evaluate(
     started = time.perf_counter()
     classifier.decision_function(graph, nodes)  # timed, with all patches computed
     ms_per_node = 1000 * (time.perf_counter() - started) / len(nodes)
-    model, extractor, patch_size, adjacency, parameters = _describe_model(classifier)
+    model, extractor, patch_size, adjacency, parameters = describe_model(classifier)
     predictions = {model: predicted, **{result.name: result.predicted for result in baselines}}
     by_heterophily = by_degree = diagnosis = None
     explanations: list[Explanation] = []
@@ -215,14 +271,14 @@ def evaluate(
         part=part,
         split_sizes=classifier.split_.sizes,
         metrics=measure_all(y, probability),
-        val_accuracy=classifier.validation_accuracy(graph),
+        val_accuracy=classifier.validation_score(graph),
         classes=classes,
         per_class=PerClass(*precision_recall_fscore_support(y, predicted, labels=range(len(classes)), zero_division=0)),
         confusion=confusion_matrix(y, predicted, labels=range(len(classes))),
         raw=reliability(classifier.predict_proba(graph, nodes, calibrated=False), y),
         calibrated=reliability(probability, y),
         calibration=classifier.calibration_,
-        coverage=[(level, *coverage(classifier.calibration_.sets(logits, level), y)) for level in _LEVELS],
+        coverage=[(level, *coverage(classifier.calibration_.sets(logits, level), y)) for level in LEVELS],
         by_heterophily=by_heterophily,
         by_degree=by_degree,
         baselines=tuple(baselines),
@@ -241,16 +297,16 @@ def evaluate(
     )
 
 
-def _describe_model(classifier: NodeClassifier) -> tuple[str, str, int, bool, int]:
+def describe_model(classifier: NodeModel) -> tuple[str, str, int, bool, int]:
     """Return name, extractor, patch size, whether adjacency rows are read, and the number of parameters."""
-    if isinstance(classifier, GPatcherClassifier):
+    if isinstance(classifier, PatchModel):
         extractors = classifier.extractors_
         name = "Fast-GPatcher" if all(extractor.name == "ppr" for extractor in extractors) else "GPatcher"
         sources = " + ".join(extractor.name for extractor in extractors)
         parameters = sum(p.numel() for p in classifier.model_.parameters())
         size = sum(extractor.size for extractor in extractors)
         return name, sources, size, classifier.features.adjacency_features, parameters
-    assert isinstance(classifier, AutoClassifier)
+    assert isinstance(classifier, AutoModel)
     members = classifier.used
     reads = any(m.candidate.settings.get("features", {}).get("adjacency_features", False) for m in members)
     parameters = sum(tensor.numel() for m in members for saved in m.models for tensor in saved.state.values())
@@ -291,7 +347,7 @@ def _leaderboard(
     seconds = None if training is None else training.seconds
     if isinstance(classifier, AutoClassifier):
         seconds = sum(member.seconds for member in classifier.members_)
-    val = classifier.validation_accuracy(graph)
+    val = classifier.validation_score(graph)
     rows = [_row(model, "model", predicted, y, val, seconds=seconds, ms_per_node=ms_per_node)]
     if isinstance(classifier, AutoClassifier):
         for member in classifier.members_:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +10,8 @@ from typing import Any
 
 from gpatcher.arrays import IntArray
 from gpatcher.errors import InputError
-from gpatcher.estimator.base import NodeClassifier
-from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.estimator.base import NodeModel
+from gpatcher.estimator.classifier import PatchModel
 from gpatcher.estimator.ensemble import load_model
 from gpatcher.estimator.members import choose_jobs
 from gpatcher.graph.graph import Graph
@@ -20,6 +21,7 @@ from gpatcher.runs.evaluation import EVALUATION, BaselineResult, evaluate, evalu
 from gpatcher.runs.folder import run_folder
 from gpatcher.runs.predict import write_predictions
 from gpatcher.runs.records import Record, append_record, read_records, settings_hash
+from gpatcher.runs.regression import column_baselines, evaluate_numbers
 from gpatcher.runs.run import AutoOptions, Cache, Job, baseline_settings, run_job
 from gpatcher.runs.settings import AUTO, PATCHERS, complete, resolve_settings
 from gpatcher.scale.executors import ProcessEngine, RayEngine
@@ -145,13 +147,13 @@ def _run_all(
     runs: list[tuple[int, int]],
     progress: FitProgress,
     before_saving: Callable[[Path], None] | None,
-) -> tuple[list[Record], NodeClassifier | None]:
+) -> tuple[list[Record], NodeModel | None]:
     """Return the records, and the classifier that was saved, or None if it was evaluated before."""
     key = settings_hash(settings if options.memory is None else {**settings, "memory": options.memory})
     finished = _finished(out, graph, settings, options.memory) if options.resume else {}
     records: list[Record] = []
-    best = -1.0
-    kept: NodeClassifier | None = None
+    best = -math.inf
+    kept: NodeModel | None = None
     cache = Cache()
     how: dict[str, Any] = {
         name: getattr(options, name) for name in ("device", "memory", "patch_table", "engine", "workers")
@@ -159,7 +161,7 @@ def _run_all(
     for number, (split, seed) in enumerate(runs, 1):
         if (split, seed) in finished:
             records.append(finished[split, seed])
-            best = max(best, records[-1]["val_accuracy"])
+            best = max(best, _score(records[-1]))
             continue
         # the name identifies graph, settings, split and seed, so that no other run's checkpoint is used
         checkpoint = out / f"checkpoint-{graph.content_hash}-{key}-{split}-{seed}.safetensors"
@@ -180,8 +182,8 @@ def _run_all(
             **how,
         )
         # save the model first: a run on record is not repeated
-        if run.record["val_accuracy"] > best and run.classifier is not None:
-            best, kept = run.record["val_accuracy"], run.classifier
+        if _score(run.record) > best and run.classifier is not None:
+            best, kept = _score(run.record), run.classifier
             if before_saving is not None:
                 before_saving(out)
                 before_saving = None
@@ -193,6 +195,11 @@ def _run_all(
         # all runs had finished, but the process was killed before the evaluation
         kept = load_model(out, graph)
     return records, kept
+
+
+def _score(record: Record) -> float:
+    """Return what the saved model is chosen by: the validation accuracy, or R² of numbers."""
+    return float(record["val"] if record["val_accuracy"] is None else record["val_accuracy"])
 
 
 def _finished(out: Path, graph: Graph, settings: dict[str, Any], memory: int | None) -> dict[tuple[int, int], Record]:
@@ -213,7 +220,7 @@ def _remove_checkpoints(checkpoint: Path) -> None:
     remove_folder(checkpoint.with_suffix(""))
 
 
-def _evaluate(classifier: NodeClassifier, graph: Graph, out: Path, options: FitOptions, progress: FitProgress) -> None:
+def _evaluate(classifier: NodeModel, graph: Graph, out: Path, options: FitOptions, progress: FitProgress) -> None:
     """Evaluate a trained model and baselines, and write evaluation.json, from which its page is made."""
     notes = []
     baselines: list[BaselineResult] = []
@@ -224,18 +231,25 @@ def _evaluate(classifier: NodeClassifier, graph: Graph, out: Path, options: FitO
     else:
         baselines = train_baselines(classifier, graph, progress, options.jobs)
     progress.stage("evaluating")
-    write_evaluation(evaluate(classifier, graph, baselines, notes), out)
+    if graph.is_regression:
+        write_evaluation(evaluate_numbers(classifier, graph, baselines, notes), out)
+    else:
+        write_evaluation(evaluate(classifier, graph, baselines, notes), out)
 
 
 def train_baselines(
-    classifier: NodeClassifier, graph: Graph, progress: FitProgress | None = None, jobs: int | None = 1
+    classifier: NodeModel, graph: Graph, progress: FitProgress | None = None, jobs: int | None = 1
 ) -> list[BaselineResult]:
-    """Train baselines on the split of a fitted model: MLP and GCN, and more for an ensemble."""
+    """Train baselines on the split of a fitted model: MLP and GCN, and more for an ensemble or for numbers."""
     progress = progress or FitProgress()
-    single = isinstance(classifier, GPatcherClassifier)
-    settings = baseline_settings(classifier) if isinstance(classifier, GPatcherClassifier) else None
+    single = isinstance(classifier, PatchModel)
+    settings = baseline_settings(classifier) if isinstance(classifier, PatchModel) else None
     rows = SINGLE_BASELINES if single else AUTO_BASELINES
     nodes = evaluated_nodes(classifier, graph)[1]
+    columns: list[BaselineResult] = []
+    if graph.is_regression:
+        columns = column_baselines(graph, classifier.split_, nodes, classifier.seed)
+        rows = {title: row for title, row in rows.items() if "Logistic" not in title}
     shared = (graph, classifier.split_, nodes, settings, classifier.seed, classifier.device)
     engine = ProcessEngine(1 if single else choose_jobs(graph, jobs, classifier.device))
     results: dict[str, BaselineResult] = {}
@@ -243,7 +257,7 @@ def train_baselines(
     for title, result in engine.map(_train_one, rows, shared):
         results[title] = result
         progress.stage(f"training baselines for comparison: {len(results)} of {len(rows)} done")
-    return [results[title] for title in rows]
+    return [*columns, *(results[title] for title in rows)]
 
 
 def _train_one(
@@ -254,5 +268,6 @@ def _train_one(
     if settings is None:
         settings = resolve_settings(name, preset="default", changes=changes)[0]
     run = run_job(Job("fit", graph.name, name, settings, 0, seed), graph, split, device=device)
-    figures = (run.record[field] for field in ("val_accuracy", "test_accuracy", "train_seconds"))
+    scores = ("val", "test") if graph.is_regression else ("val_accuracy", "test_accuracy")
+    figures = (run.record[field] for field in (*scores, "train_seconds"))
     return BaselineResult(title, run.predict(nodes), *figures)

@@ -45,7 +45,8 @@ def attribute(
 ) -> Attribution:
     r"""Distribute the difference of the two largest logits over the nodes that reach the prediction.
 
-    With ``pairs``, shape (b, 2), the difference of the logits of these classes is distributed.
+    With ``pairs``, shape (b, 2), the difference of the logits of these classes is distributed; a predicted number is
+    distributed itself.
 
     Integrated gradients (Sundararajan et al., 2017) over the encoded members h, from a baseline h', shape (h,), at
     which every member is the average node:
@@ -155,12 +156,14 @@ def _integrate(
     with torch.no_grad():
         ends = logits(h, labels, every)
         start = logits(baseline.expand_as(h), None if labels is None else torch.zeros_like(labels), every)
-    if ends.shape[1] < 2:
+    if ends.shape[1] < 2 and pairs is None:
         raise InputError("a model of one class has no runner-up to compare with; there is nothing to explain")
     chosen = ends.topk(2).indices if pairs is None else torch.as_tensor(pairs.copy(), device=h.device)
     best, second = chosen.unbind(1)
 
     def difference(z: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        if z.shape[1] == 1:
+            return z[:, 0]  # a number has nothing to be compared with
         return (z.gather(1, a[:, None]) - z.gather(1, b[:, None])).squeeze(1)
 
     margin, least = (difference(z, best, second) for z in (ends, start))
