@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from gpatcher.cli.console import console, option, stoppable, warnings_as_notes
-from gpatcher.cli.sources import LABEL_TYPE, Root, kept_source, load_source, load_source_tables, takes_graph
+from gpatcher.cli.console import console, option, stoppable, table, warnings_as_notes
+from gpatcher.cli.sources import LABEL_TYPE, Root, by_table, kept_source, load_source, load_source_tables, takes_graph
 from gpatcher.errors import InputError, counted
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpatcher.graph.graph import Graph
     from gpatcher.runs.evaluation import Evaluation, RegressionEvaluation
     from gpatcher.runs.fit import FitProgress
+    from gpatcher.runs.later import LaterNodes
     from gpatcher.runs.records import Record
     from gpatcher.scale.executors import RayEngine
     from gpatcher.tables.load import Tables
@@ -81,6 +82,11 @@ def fit(
     time: Annotated[
         str | None, _split("COLUMN", "Column of --nodes with a time: train before validation before test.")
     ] = None,
+    edge_time: Annotated[str | None, _split("COLUMN", "Column of --edges with a time, for --cut.", hidden=True)] = None,
+    cut: Annotated[
+        str | None,
+        _split("DATE", "Rows after this date, or fraction of the times, are not seen; later nodes are unseen nodes."),
+    ] = None,
     group: Annotated[
         str | None, _split("COLUMN", "Column of --nodes whose values stay in one part.", hidden=True)
     ] = None,
@@ -121,8 +127,8 @@ def fit(
 ) -> None:
     """Train and evaluate a model; save it with its records and a page that shows how far to trust it.
 
-    More options: --extractor, --group, --keep-best, --no-compare, --device, --jobs, --ray-address, --workers,
-    --delimiter, --on-rare-class, --on-unknown-id, --on-duplicate-id, --on-missing-id.
+    More options: --extractor, --group, --edge-time, --keep-best, --no-compare, --device, --jobs, --ray-address,
+    --workers, --delimiter, --on-rare-class, --on-unknown-id, --on-duplicate-id, --on-missing-id.
     """
     auto = {"quality": quality, "budget": None if budget is None else parse_seconds(budget)}
     auto = {
@@ -138,7 +144,8 @@ def fit(
     settings = _settings(model, source, preset, extractor, changes or [], patches, auto)
     ways: dict[str, Any] = {"split_column": split_column, "time": time, "group": group, "folds": folds}
     screen = console()
-    graph, before_saving = _load(source, ways, on_rare_class, seed, settings, root, screen)
+    times = {"edge_time": edge_time, "cut": cut}
+    graph, later, before_saving = _load(source, ways, times, on_rare_class, seed, settings, root, screen)
     if name is not None:
         graph = replace(graph, name=name)
 
@@ -161,6 +168,7 @@ def fit(
         refit=not graph.splits or ("name" not in source and split_column is None and folds is None),
         cross_validate=not graph.splits or ("name" not in source and not any(ways.values())),
         jobs=jobs,
+        later=later,
     )
 
     def write_page(folder: Path) -> None:
@@ -249,31 +257,41 @@ def _settings(
 def _load(
     source: dict[str, Any],
     ways: dict[str, Any],
+    times: dict[str, Any],
     on_rare_class: str,
     seed: int,
     settings: dict[str, Any],
     root: Path | None,
     screen: Console,
-) -> tuple[Graph, Callable[[Path], None] | None]:
-    """Return the graph, and what writes its tables into the run's folder."""
+) -> tuple[Graph, LaterNodes | None, Callable[[Path], None] | None]:
+    """Return the graph, the nodes after a cut, and what writes its tables into the run's folder."""
     if "name" in source:
-        passed = [f"--{way.replace('_', '-')}" for way, value in ways.items() if value is not None]
+        passed = [f"--{way.replace('_', '-')}" for way, value in (ways | times).items() if value is not None]
         passed += ["--on-rare-class"] if on_rare_class != "error" else []
         if passed:
             raise InputError(f"{', '.join(passed)} split the nodes of a table; {source['name']!r} has its own splits")
-        return load_source(source, root), None
-    source |= ways | {"on_rare_class": on_rare_class}
+        return load_source(source, root), None, None
+    given = ways | times
+    for column, kind in (("time", "nodes"), ("edge_time", "edges")):
+        if given[column] is not None and isinstance(source[kind], dict):
+            given[column] = by_table(given[column], [*source[kind]])
+    source |= given | {"on_rare_class": on_rare_class}
     tables = load_source_tables(source, seed)
-    source[LABEL_TYPE] = tables.label_type
+    source |= {LABEL_TYPE: tables.label_type, "ends": dict(tables.options.ends)}
     if tables.graph.x is None and not settings.get("features", {}).get("adjacency_features"):
         from gpatcher.model.structure import with_structure_features
 
         tables = replace(tables, graph=with_structure_features(tables.graph))
     for line in _describe_tables(tables):
         screen.print(line, soft_wrap=True)
+    _print_columns(tables, screen)
     from gpatcher.estimator.tables import keep_tables
+    from gpatcher.runs.later import LaterNodes
 
-    return tables.graph, partial(keep_tables, tables)
+    later = LaterNodes.read(tables)
+    if later is not None:
+        screen.print(later.note, soft_wrap=True, markup=False)
+    return tables.graph, later, partial(keep_tables, tables)
 
 
 def _describe_tables(tables: Tables) -> Iterator[str]:
@@ -296,6 +314,18 @@ def _describe_tables(tables: Tables) -> Iterator[str]:
     sizes = " / ".join(f"{size:,}" for size in graph.splits[0].sizes)
     several = f"{len(graph.splits)} splits, the first: " if len(graph.splits) > 1 else ""
     yield f"Split: {several}{sizes} nodes for train / validation / test, saved in split.parquet."
+
+
+def _print_columns(tables: Tables, screen: Console) -> None:
+    """Print what was inferred: the columns, and with edge types what each joins."""
+    if tables.columns:
+        screen.print(table(("column", "kind", "features", "missing", "note"), tables.describe_columns()))
+    if tables.links:
+        direction = {True: "directed", False: "undirected"}
+        links = [
+            (link.name, link.source, link.target, f"{link.rows:,}", direction[link.directed]) for link in tables.links
+        ]
+        screen.print(table(("edges", "from", "to", "rows", "taken as"), links))
 
 
 @contextmanager
@@ -356,7 +386,8 @@ def _print_summary(screen: Console, model: str, graph: Graph, records: list[Reco
         for member, reason in ((record["members"] or {}).get("skipped") or {}).items():
             screen.print(f"Not trained: {member}: {reason}", soft_wrap=True, markup=False)
     if graph.node_ids is not None:
-        screen.print(f"Predictions for {counted(graph.n, 'node')}: {out}/predictions.parquet", soft_wrap=True)
+        count = graph.n if graph.node_types is None else len(graph.node_types.nodes())
+        screen.print(f"Predictions for {counted(count, 'node')}: {out}/predictions.parquet", soft_wrap=True)
 
 
 def _print_leaderboard(screen: Console, evaluation: Evaluation | RegressionEvaluation) -> None:

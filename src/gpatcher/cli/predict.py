@@ -33,9 +33,11 @@ def predict(
         Path | None, option("FILE", "Where to write, .parquet or .csv. Default: predictions.parquet.")
     ] = None,
     patches: Annotated[Path | None, option("FOLDER", "Patch table of the model, if it has moved.")] = None,
-    nodes: Annotated[str | None, option("TABLE", "Table of unseen nodes: predict these alone.")] = None,
+    nodes: Annotated[
+        list[str] | None, option("TABLE", "Table of unseen nodes: predict these alone. By type as in 'gpatcher fit'.")
+    ] = None,
     edges: Annotated[
-        str | None, option("TABLE", "Table of their edges, among themselves and to nodes of the graph.")
+        list[str] | None, option("TABLE", "Table of their edges, among themselves and to nodes of the graph.")
     ] = None,
     conformal: Annotated[
         float | None, option("LEVEL", "Add conformal sets or intervals, which contain the truth with probability LEVEL.")
@@ -50,9 +52,9 @@ def predict(
     root: Root = None,
 ) -> None:
     """Write a class and calibrated probabilities, or a number, for every node of a run's graph, or for unseen nodes."""
-    if (nodes is None) != (edges is None):
+    if bool(nodes) != bool(edges):
         raise InputError("unseen nodes need both tables: --nodes with the nodes, --edges with their edges")
-    if nodes is not None and patches is not None:
+    if nodes and patches is not None:
         raise InputError(
             "--patches is the table of the graph; patches of unseen nodes are made from --edges, leave it out"
         )
@@ -64,28 +66,29 @@ def predict(
     if to_table is not None and str(places["database"]) == source.get("database"):
         _check_not_read(to_table, source)
 
-    from gpatcher.runs.predict import conformal_coverage, write_predictions
+    from gpatcher.runs.predict import conformal_coverage, predicted_nodes, write_predictions
 
     label_type = source.get(LABEL_TYPE)
-    if nodes is not None:
+    if nodes:
         with warnings_as_notes(), step("reading the tables"):
             unseen = read_unseen(graph, places, folder, source)
         with step("predicting"):
             from gpatcher.estimator.ensemble import load_model
 
             write_predictions(load_model(folder), unseen, target, None, conformal, label_type)
-        screen.print(f"{counted(unseen.count, 'row')} in {target}", soft_wrap=True)
+        screen.print(f"{counted(len(unseen.predicted()), 'row')} in {target}", soft_wrap=True)
         return
     classifier = load_run_model(folder, graph, patches)
 
     from rich.progress import Progress
 
     with warnings_as_notes(), Progress(console=screen, transient=True) as bar:
+        rows = len(predicted_nodes(graph))
         task = bar.add_task("predicting", total=graph.n)
         write_predictions(
             classifier, graph, target, lambda done, _: bar.update(task, completed=done), conformal, label_type
         )
-    screen.print(f"{counted(graph.n, 'row')} in {target}", soft_wrap=True)
+    screen.print(f"{counted(rows, 'row')} in {target}", soft_wrap=True)
     measured = None if conformal is None else conformal_coverage(classifier, graph, conformal)
     if measured is not None:
         coverage, size, count = measured
@@ -121,7 +124,9 @@ def _target(out: Path | None, to_table: str | None, overwrite: bool, places: dic
 def _check_not_read(to_table: str, source: dict[str, Any]) -> None:
     """Refuse to replace a table that the model or this command reads."""
     for name in ("nodes", "edges"):
-        if source.get(name) is not None and source[name].lower() == to_table.lower():
+        tables = source.get(name)
+        read = tables.values() if isinstance(tables, dict) else [tables]
+        if to_table.lower() in [text.lower() for text in read if text is not None]:
             raise InputError(f"--to-table {to_table!r} is the table of {name} itself; choose another name")
 
 

@@ -26,7 +26,7 @@ from gpatcher.model.inputs import FeatureConfig
 from gpatcher.patches.base import Patches
 from gpatcher.patches.hop import Hop
 from gpatcher.patches.ppr import PPR
-from gpatcher.tables.encoder import TableEncoder
+from gpatcher.tables.typed_encoder import Encoder
 from gpatcher.training.task import Regression
 from gpatcher.trust.calibration import calibrate
 from gpatcher.trust.columns import column_groups
@@ -203,7 +203,7 @@ class AggregateModel(NodeModel):
         nodes: Any,
         graph: Graph | None = None,
         *,
-        encoder: TableEncoder | None = None,
+        encoder: Encoder | None = None,
         columns: bool = False,
         pairs: IntArray | None = None,
     ) -> list[Explanation]:

@@ -20,7 +20,7 @@ from gpatcher.estimator.persistence import SavedModel
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split, is_labelled, stratified_split
 from gpatcher.graph.unseen import UnseenNodes
-from gpatcher.tables.encoder import TableEncoder
+from gpatcher.tables.typed_encoder import Encoder
 from gpatcher.training.task import Classification, Regression, Task, task_of
 from gpatcher.trust.calibration import Calibration, Intervals
 from gpatcher.trust.explain import Explanation
@@ -92,7 +92,7 @@ class NodeModel(NestedParameters, ABC):
         check_is_fitted(self)
         return self.score(graph, self.split_.val)
 
-    def explain(self, node: int, graph: Graph | None = None, encoder: TableEncoder | None = None) -> Explanation:
+    def explain(self, node: int, graph: Graph | None = None, encoder: Encoder | None = None) -> Explanation:
         """Return the node's patch and the contribution of each member to the decision; see `explain_nodes`."""
         return self.explain_nodes([node], graph, encoder=encoder, columns=True)[0]
 
@@ -102,7 +102,7 @@ class NodeModel(NestedParameters, ABC):
         nodes: Any,
         graph: Graph | None = None,
         *,
-        encoder: TableEncoder | None = None,
+        encoder: Encoder | None = None,
         columns: bool = False,
         pairs: IntArray | None = None,
     ) -> list[Explanation]:

@@ -38,7 +38,7 @@ from gpatcher.patches.base import Progress as ExtractionProgress
 from gpatcher.patches.spectral import AdaptiveFilter, SpectralPatches
 from gpatcher.patches.store import PatchTable
 from gpatcher.scale.executors import RayEngine
-from gpatcher.tables.encoder import TableEncoder
+from gpatcher.tables.typed_encoder import Encoder
 from gpatcher.training.loop import FitResult, Progress, TrainConfig, fit, predict_logits
 from gpatcher.training.task import Regression
 from gpatcher.trust.calibration import calibrate
@@ -292,7 +292,7 @@ class PatchModel(NodeModel):
         nodes: Any,
         graph: Graph | None = None,
         *,
-        encoder: TableEncoder | None = None,
+        encoder: Encoder | None = None,
         columns: bool = False,
         pairs: IntArray | None = None,
     ) -> list[Explanation]:
@@ -362,6 +362,7 @@ class PatchModel(NodeModel):
             options = f"--size {extractor.size} --c {extractor.c} --eps {extractor.eps}"  # type: ignore[attr-defined]
             options += f" --direction {extractor.direction}"  # type: ignore[attr-defined]
             options += " --self-loops" if extractor.self_loops else ""  # type: ignore[attr-defined]
+            options += f" --edge-type {extractor.edge_type}" if extractor.edge_type else ""  # type: ignore[attr-defined]
             raise InputError(
                 f"the patch table {table} that the model was trained with does not exist; make it again with "
                 f"'gpatcher patches SOURCE {options} --out {table}', or pass its new folder (patch_table=, --patches)"

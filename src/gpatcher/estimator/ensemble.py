@@ -37,7 +37,7 @@ from gpatcher.graph.split import Split
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.io import remove_folder
 from gpatcher.scale.executors import Engine, ProcessEngine
-from gpatcher.tables.encoder import TableEncoder
+from gpatcher.tables.typed_encoder import Encoder
 from gpatcher.training.task import Regression
 from gpatcher.trust.calibration import calibrate, fit_temperature
 from gpatcher.trust.explain import Describer, Explanation, combine, top_two
@@ -249,7 +249,7 @@ class AutoModel(NodeModel):
         nodes: Any,
         graph: Graph | None = None,
         *,
-        encoder: TableEncoder | None = None,
+        encoder: Encoder | None = None,
         columns: bool = False,
         pairs: IntArray | None = None,
     ) -> list[Explanation]:

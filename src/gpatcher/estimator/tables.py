@@ -32,10 +32,10 @@ class _TableModel(BaseEstimator):  # type: ignore[misc]
     """What `TableClassifier` and `TableRegressor` share."""
 
     task: ClassVar[str]
-    id: str
-    label: str
-    source: str
-    target: str
+    id: Any
+    label: Any
+    source: Any
+    target: Any
     tables: dict[str, Any] | None
     seed: int
 
@@ -44,7 +44,10 @@ class _TableModel(BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def fit(self, nodes: Any, edges: Any) -> Self:
-        """Train on tables: paths, pyarrow tables or pandas frames; nodes without a label are predicted like others."""
+        """Train on tables: paths, pyarrow tables or pandas frames; nodes without a label are predicted like others.
+
+        Several tables of nodes or edges are a mapping of types to tables.
+        """
         names: dict[str, Any] = {"id": self.id, "label": self.label, "source": self.source, "target": self.target}
         options = self.tables or {}
         if "task" in options:
@@ -59,7 +62,10 @@ class _TableModel(BaseEstimator):  # type: ignore[misc]
             tables = replace(tables, graph=with_structure_features(tables.graph))
         self.tables_ = tables
         self.encoder_ = tables.encoder
-        self.ids_ = node_ids(tables.graph)
+        types = tables.graph.node_types
+        self._rows = np.arange(tables.graph.n) if types is None else types.nodes()
+        ids = node_ids(tables.graph)[self._rows]
+        self.ids_ = ids if types is None else types.ids(ids)
         if isinstance(model, AutoModel):
             given = tables.options.split_columns or tables.options.folds
             refit = not (tables.options.split_column or tables.options.folds)
@@ -76,12 +82,12 @@ class _TableModel(BaseEstimator):  # type: ignore[misc]
     def score(self, ids: Any = None) -> float:
         """Return the accuracy, or R² of numbers, on these ids, by default on the test part of the split."""
         check_is_fitted(self)
-        return self.model_.score(nodes=self._positions(ids))
+        return self.model_.score(nodes=None if ids is None else self._positions(ids))
 
-    def _positions(self, ids: Any) -> IntArray | None:
+    def _positions(self, ids: Any) -> IntArray:
         if ids is None:
-            return None
-        position = {value: v for v, value in enumerate(self.ids_.tolist())}
+            return self._rows
+        position = dict(zip(self.ids_.tolist(), self._rows.tolist(), strict=True))
         ids = np.asarray(ids, dtype=object).tolist()
         unknown = [value for value in ids if value not in position]
         if unknown:
@@ -111,8 +117,8 @@ class TableClassifier(ClassifierMixin, _TableModel):  # type: ignore[misc]
     classes_ : array of str
         Names of the classes.
     ids_ : array
-        Ids of the nodes, in the order of all predictions.
-    encoder_ : TableEncoder or None
+        Ids of the nodes that are predicted, in the order of all predictions; of several types, the one with labels.
+    encoder_ : TableEncoder, TypedEncoder or None
         The fitted encoder, None if the tables have no features.
     tables_ : Tables
         The graph, and counts of dropped and added rows.
@@ -137,10 +143,10 @@ class TableClassifier(ClassifierMixin, _TableModel):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        id: str = "id",
-        label: str = "label",
-        source: str = "source",
-        target: str = "target",
+        id: Any = "id",
+        label: Any = "label",
+        source: Any = "source",
+        target: Any = "target",
         tables: dict[str, Any] | None = None,
         classifier: NodeClassifier | None = None,
         seed: int = 0,
@@ -195,10 +201,10 @@ class TableRegressor(RegressorMixin, _TableModel):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        id: str = "id",
-        label: str = "label",
-        source: str = "source",
-        target: str = "target",
+        id: Any = "id",
+        label: Any = "label",
+        source: Any = "source",
+        target: Any = "target",
         tables: dict[str, Any] | None = None,
         regressor: NodeRegressor | None = None,
         seed: int = 0,
@@ -238,12 +244,15 @@ def keep_tables(tables: Tables, folder: Path) -> None:
     else:
         (folder / ENCODER).unlink(missing_ok=True)
     graph = tables.graph
-    columns: dict[str, npt.NDArray[Any]] = {"id": node_ids(graph)}
+    types = graph.node_types
+    rows = np.arange(graph.n) if types is None else types.nodes()
+    ids = node_ids(graph)[rows]
+    columns: dict[str, npt.NDArray[Any]] = {"id": ids if types is None else types.ids(ids)}
     for number, split in enumerate(graph.splits):
         parts = np.full(graph.n, None, dtype=object)
         for part, name in _PARTS.items():
             parts[getattr(split, part)] = name
-        columns["part" if len(graph.splits) == 1 else f"part_{number}"] = parts
+        columns["part" if len(graph.splits) == 1 else f"part_{number}"] = parts[rows]
     write_table(columns, folder / _SPLIT)
     if (folder / GRAPH / "graph.json").is_file():
         shutil.rmtree(folder / GRAPH)  # the graph of an earlier run

@@ -50,6 +50,14 @@ def measure_rows(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
         ("label frequency", number(diagnosis.label_frequency), "mean eigenvalue: 1 smooth, -1 alternating"),
         ("test nodes duplicated in train", duplicates, "same neighbours and same label: leakage"),
         *(
+            (
+                f"{name}: edges, adjusted homophily",
+                f"{measured.edges:,}, {number(measured.adjusted_homophily)}",
+                "of nodes that share a neighbour" if measured.shared else "of this edge type alone",
+            )
+            for name, measured in diagnosis.edge_types.items()
+        ),
+        *(
             (f"{name.replace('_', ' ')} alone", f"{probe.accuracy:.1%} ± {probe.error:.1%}", _PROBES[name])
             for name, probe in diagnosis.probes.items()
         ),

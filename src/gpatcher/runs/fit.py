@@ -19,6 +19,7 @@ from gpatcher.graph.split import Split, plan_runs
 from gpatcher.io import remove_folder
 from gpatcher.runs.evaluation import EVALUATION, BaselineResult, evaluate, evaluated_nodes, is_large, write_evaluation
 from gpatcher.runs.folder import run_folder
+from gpatcher.runs.later import LaterNodes
 from gpatcher.runs.predict import write_predictions
 from gpatcher.runs.records import Record, append_record, read_records, settings_hash
 from gpatcher.runs.regression import column_baselines, evaluate_numbers
@@ -63,6 +64,8 @@ class FitOptions:
         Whether to train baselines on the split of the saved model, for its page.
     refit, cross_validate, jobs
         For an ensemble, see `AutoClassifier`.
+    later : LaterNodes, optional
+        Nodes after a cut in time, to predict and score with the saved model.
     """
 
     splits: str = "0"
@@ -79,6 +82,7 @@ class FitOptions:
     refit: bool = False
     cross_validate: bool = False
     jobs: int | None = None
+    later: LaterNodes | None = None
 
 
 class FitProgress:
@@ -222,7 +226,7 @@ def _remove_checkpoints(checkpoint: Path) -> None:
 
 def _evaluate(classifier: NodeModel, graph: Graph, out: Path, options: FitOptions, progress: FitProgress) -> None:
     """Evaluate a trained model and baselines, and write evaluation.json, from which its page is made."""
-    notes = []
+    notes = [] if options.later is None else options.later.score(classifier, out)
     baselines: list[BaselineResult] = []
     if not options.compare:
         notes.append("Baselines were not trained (--no-compare).")

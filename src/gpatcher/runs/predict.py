@@ -72,10 +72,30 @@ def _with_types(columns: Columns, label_type: str | None) -> Columns:
     return columns | {name: pa.array(columns[name]).cast(label_type) for name in ("predicted", "label")}
 
 
+def predicted_nodes(graph: Graph) -> IntArray:
+    """Return the nodes that are predicted: all, or those of the type that has labels."""
+    return np.arange(graph.n) if graph.node_types is None else graph.node_types.nodes()
+
+
 def piecewise(graph: Graph) -> Iterator[IntArray]:
-    """Yield the nodes in chunks; predictions are bitwise equal if computed in the same chunks."""
-    for start in range(0, graph.n, PIECE):
-        yield np.arange(start, min(start + PIECE, graph.n))
+    """Yield the predicted nodes in chunks; predictions are bitwise equal if computed in the same chunks."""
+    nodes = predicted_nodes(graph)
+    for start in range(0, len(nodes), PIECE):
+        yield nodes[start : start + PIECE]
+
+
+def id_columns(graph: Graph, nodes: IntArray) -> Columns:
+    """Return the ids of some nodes as in their table; with several node types also the type."""
+    if graph.node_ids is None:
+        return {"id": nodes}
+    return typed_ids(graph, graph.node_ids[nodes])
+
+
+def typed_ids(graph: Graph, ids: npt.NDArray[Any]) -> Columns:
+    """Return the columns id and, with several node types, type from ids of the graph or of unseen nodes."""
+    if graph.node_types is None:
+        return {"id": ids}
+    return {"id": graph.node_types.ids(ids), "type": np.full(len(ids), graph.node_types.labelled, object)}
 
 
 def prediction_columns(
@@ -87,21 +107,24 @@ def prediction_columns(
 ) -> Columns:
     """Return id, predicted class, a probability per class, confidence, known label and part of the split.
 
+    With several node types there is also a column ``type``.
+
     The part is train, validation, test or none; the label is null if unknown. With ``conformal``, the level of sets,
     there is also a column ``set`` of lists of class names, or with ``as_text`` of text such as ``F|M``. In a regression
     there are the predicted number and, with ``conformal``, the ends ``low`` and ``high`` of an interval. By default the
-    rows are all nodes. Rows of `UnseenNodes` are always all of them, without label and part.
+    rows are the `predicted_nodes`. Rows of `UnseenNodes` are always all that are predicted, without label and part.
     """
     y: npt.NDArray[Any]
     parts: IntArray
     if isinstance(graph, UnseenNodes):
-        logits, positions = classifier.decision_function(graph), graph.nodes
-        ids = positions if graph.node_ids is None else graph.node_ids
-        y, parts = _unknown(classifier, graph.count), np.zeros(graph.count, np.int8)
+        chosen = graph.predicted()
+        logits = classifier.decision_function(graph)[chosen]
+        ids = {"id": graph.nodes} if graph.node_ids is None else typed_ids(graph.graph, graph.node_ids[chosen])
+        y, parts = _unknown(classifier, len(logits)), np.zeros(len(logits), np.int8)
     else:
-        positions = np.arange(graph.n) if nodes is None else nodes
+        positions = predicted_nodes(graph) if nodes is None else nodes
         logits = classifier.decision_function(graph, positions)
-        ids = positions if graph.node_ids is None else graph.node_ids[positions]
+        ids = id_columns(graph, positions)
         y = _unknown(classifier, len(positions)) if graph.y is None else graph.y[positions]
         parts = node_parts(classifier.split_, positions)
     return logit_columns(classifier, logits, ids, y, parts, conformal, as_text)
@@ -122,22 +145,22 @@ def node_parts(split: Split, nodes: IntArray) -> IntArray:
 def logit_columns(
     classifier: Any,
     logits: FloatArray,
-    ids: npt.NDArray[Any],
+    ids: Columns,
     y: npt.NDArray[Any],
     parts: IntArray,
     conformal: float | None = None,
     as_text: bool = False,
 ) -> Columns:
-    """Return the columns of `prediction_columns` from the logits, ids, labels (-1 or NaN: none) and parts of nodes."""
+    """Return the columns of `prediction_columns` from logits, `id_columns`, labels (-1 or NaN: none) and parts."""
     if isinstance(classifier, NodeRegressor):
-        numbers: Columns = {"id": ids, "predicted": logits[:, 0], "label": pa.array(y, mask=np.isnan(y))}
+        numbers: Columns = {**ids, "predicted": logits[:, 0], "label": pa.array(y, mask=np.isnan(y))}
         numbers["part"] = np.array(PARTS)[parts]
         if conformal is not None:
             numbers["low"], numbers["high"] = classifier.calibration_.intervals(logits, conformal).T
         return numbers
     names = classifier.classes_
     probability = classifier.calibration_.probability(logits)
-    columns: Columns = {"id": ids, "predicted": names[probability.argmax(1)]}
+    columns: Columns = {**ids, "predicted": names[probability.argmax(1)]}
     columns |= {f"probability_{name}": probability[:, c] for c, name in enumerate(names)}
     columns["confidence"] = probability.max(1)
     columns["label"] = pa.array(names.astype(str)[y], mask=y < 0)

@@ -21,10 +21,11 @@ from gpatcher.graph.graph import Graph
 from gpatcher.graph.storage import map_array
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.io import claimed, draft_of
-from gpatcher.runs.predict import Columns, logit_columns, node_parts, piecewise, prediction_columns
-from gpatcher.tables.encoder import TableEncoder
+from gpatcher.runs.predict import Columns, id_columns, logit_columns, node_parts, piecewise, prediction_columns
+from gpatcher.tables.typed_encoder import Encoder
 from gpatcher.tables.unseen import known_positions, read_new_tables
 from gpatcher.tables.values import first_line
+from gpatcher.trust.lookup import find_node
 from gpatcher.trust.words import sentences
 
 Row = Mapping[str, Any]
@@ -58,7 +59,7 @@ class ServedRun:
 
     graph: Graph
     source: dict[str, Any]
-    encoder: TableEncoder | None
+    encoder: Encoder | None
     classifier: NodeModel
     logits: FloatArray
     parts: IntArray
@@ -93,6 +94,9 @@ class ServedRun:
     @property
     def has_numbers(self) -> bool:
         """Whether the ids of the graph are integers."""
+        types = self.graph.node_types
+        if types is not None:
+            return types.labelled in types.integer_ids
         return self.graph.node_ids is None or self.graph.node_ids.dtype.kind in "iu"
 
     def predict_known(self, ids: Sequence[Any], conformal: float | None = None) -> list[dict[str, Any]]:
@@ -102,8 +106,7 @@ class ServedRun:
         if unknown.size:
             raise self._unknown([ids[i] for i in unknown.tolist()])
         y = np.full(len(positions), -1) if self.graph.y is None else self.graph.y[positions]
-        node_ids = positions if self.graph.node_ids is None else self.graph.node_ids[positions]
-        known = (self.logits[positions], node_ids, y, self.parts[positions])
+        known = (self.logits[positions], id_columns(self.graph, positions), y, self.parts[positions])
         return self._answers(logit_columns(self.classifier, *known, conformal))
 
     def predict_unseen(
@@ -128,7 +131,7 @@ class ServedRun:
         chances = [lists[f"probability_{name}"] for name in self.classes]
         rows = []
         for i, one in enumerate(zip(*chances, strict=True)):
-            row = {name: lists[name][i] for name in ("id", "predicted")}
+            row: dict[str, Any] = {name: lists[name][i] for name in ("id", "type", "predicted") if name in lists}
             row["probability"] = dict(zip(self.classes, one, strict=True))
             rows.append(
                 row | {name: lists[name][i] for name in ("confidence", "label", "part", "set") if name in lists}
@@ -136,8 +139,14 @@ class ServedRun:
         return rows
 
     def _join(self, nodes: Sequence[Row], edges: Sequence[Row]) -> UnseenNodes:
-        ends = [self.source.get(name) or name for name in ("source", "target")]
-        tables = _table("nodes", nodes, [self.source.get("id") or "id"]), _table("edges", edges, ends)
+        if self.graph.relations:
+            tables: tuple[Any, Any] = (
+                _by_type("nodes", nodes) if self.graph.node_types else _table("nodes", nodes, []),
+                _by_type("edges", edges),
+            )
+        else:
+            ends = [self.source.get(name) or name for name in ("source", "target")]
+            tables = _table("nodes", nodes, [self.source.get("id") or "id"]), _table("edges", edges, ends)
         try:
             options = {**self.source, "database": None}  # that the graph came from; these tables do not
             ids, x, edge_index, weights = read_new_tables(self.graph, *tables, self.encoder, options)
@@ -146,8 +155,13 @@ class ServedRun:
         return UnseenNodes.join(self.graph, edge_index, x, len(ids), weights=weights, node_ids=ids)
 
     def _position(self, name: str) -> int:
-        """Return the node whose id, as text, is ``name``."""
+        """Return the node whose id, as text, is ``name``; of several types, also type:id."""
         value: Any = name
+        if self.graph.node_types is not None:
+            try:
+                return find_node(self.graph, name)
+            except InputError:
+                raise self._unknown([name]) from None
         if self.has_numbers:
             whole = name.removeprefix("-")
             value = int(name) if whole.isdecimal() and len(whole) < 19 and str(int(name)) == name else None
@@ -167,10 +181,13 @@ class ServedRun:
 
     def _try_unseen(self) -> str | None:
         """Predict an empty unseen node, which compiles and caches all that is needed; return why it is refused."""
-        edge_names = [] if self.encoder is None else self.encoder.edges.edge_names
+        plans = () if self.encoder is None else self.encoder.edges
+        edge_names = [name for plan in plans for name in plan.edge_names]
         edge: dict[str, Any] = dict.fromkeys(edge_names)
         if self.source.get("weight"):
             edge[self.source["weight"]] = 1.0
+        if self.graph.relations:
+            return None
         ids = self.graph.node_ids
         new: Any = "unseen"
         if self.has_numbers:
@@ -226,6 +243,17 @@ def _table(name: str, rows: Sequence[Row], columns: Sequence[str]) -> pa.Table:
     """Return objects of JSON as a table; a key that a row lacks is missing there, as is null."""
     names = dict.fromkeys(key for row in rows for key in row) if rows else dict.fromkeys(columns)
     return pa.table({key: _column(name, key, [row.get(key) for row in rows]) for key in names})
+
+
+def _by_type(name: str, rows: Sequence[Row]) -> dict[str, pa.Table]:
+    """Return a table for each type that the rows have under the key ``type``."""
+    for row in rows:
+        if not isinstance(row.get("type"), str):
+            raise InputError(f"{name}: each row needs its type, such as {{'type': 'person'}}, got {dict(row)!r:.200}")
+    return {
+        kind: _table(kind, [{k: v for k, v in row.items() if k != "type"} for row in rows if row["type"] == kind], [])
+        for kind in dict.fromkeys(row["type"] for row in rows)
+    }
 
 
 def _column(table: str, column: str, values: Sequence[Any]) -> pa.Array:

@@ -14,7 +14,13 @@ from gpatcher.errors import counted, some
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import is_labelled
 from gpatcher.kernels.csr import count_components
-from gpatcher.spectral.heterophily import Heterophily, heterophily, train_duplicates
+from gpatcher.spectral.heterophily import (
+    EdgeTypeMeasures,
+    Heterophily,
+    edge_type_measures,
+    heterophily,
+    train_duplicates,
+)
 from gpatcher.spectral.probes import Probe, best_source, probe_sources
 from gpatcher.spectral.spectrum import (
     SpectralMeasure,
@@ -88,6 +94,7 @@ class Diagnosis:
     extractor: str  # to try first
     problems: list[str]  # one sentence each
     advice: list[str]
+    edge_types: dict[str, EdgeTypeMeasures] = field(default_factory=dict)  # agreement of labels along each
     class_names: tuple[str, ...] = field(default=(), repr=False)
     measures: Heterophily | None = field(default=None, repr=False)
     degrees: IntArray | None = field(default=None, repr=False)
@@ -98,6 +105,7 @@ class Diagnosis:
         arrays = {"class_names", "measures", "degrees", "spectral"}
         result = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in arrays}
         result["probes"] = {name: asdict(probe) for name, probe in self.probes.items()}
+        result["edge_types"] = {name: asdict(measured) for name, measured in self.edge_types.items()}
         if self.spectral is not None:
             result["label_energy"] = _to_dict(self.spectral.labels)
             if self.spectral.node_heterophily is not None:
@@ -174,6 +182,7 @@ def diagnose(graph: Graph, *, spectral: bool = True) -> Diagnosis:
         extractor=extractor,
         problems=_problems(graph, measures, labelled, duplicates),
         advice=advice,
+        edge_types=edge_type_measures(graph),
         class_names=graph.classes,
         measures=measures,
         degrees=degrees,

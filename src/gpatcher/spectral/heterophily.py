@@ -6,7 +6,7 @@ Definition 1 of the paper.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -104,6 +104,45 @@ def heterophily(graph: Graph) -> Heterophily:
     count_labels(undirected.indptr, undirected.indices, y, same, labelled, pairs)
     node = np.divide(labelled - same, labelled, out=np.full(graph.n, np.nan), where=labelled > 0)
     return Heterophily(node, pairs, np.bincount(y[y >= 0], minlength=graph.num_classes))
+
+
+@dataclass(frozen=True)
+class EdgeTypeMeasures:
+    """Agreement of labels along one edge type; a measure that is undefined is None."""
+
+    edges: int
+    directed: bool
+    shared: bool  # whether it is of labelled nodes that share a neighbour, because no edge joins two of them
+    edge_homophily: float | None
+    adjusted_homophily: float | None
+
+
+def edge_type_measures(graph: Graph) -> dict[str, EdgeTypeMeasures]:
+    """Measure each edge type of a graph, in O(n + m).
+
+    Where no edge of a type joins two labelled nodes, the pairs of labelled nodes with a common neighbour are measured;
+    a pair counts once for each.
+    """
+    result = {}
+    for name, part in graph.relations.items():
+        measures, shared = None, False
+        if graph.y is not None and graph.num_classes:
+            measures = heterophily(replace(part, y=graph.y, classes=graph.classes))
+            if not measures.pairs.any():
+                measures, shared = replace(measures, pairs=_shared_pairs(part, graph.y, graph.num_classes)), True
+        values = (getattr(measures, m, float("nan")) for m in ("edge_homophily", "adjusted_homophily"))
+        homophily, adjusted = (float(value) if np.isfinite(value) else None for value in values)
+        result[name] = EdgeTypeMeasures(part.m, part.is_directed, shared, homophily, adjusted)
+    return result
+
+
+def _shared_pairs(graph: Graph, y: IntArray, classes: int) -> IntArray:
+    """Return the ordered pairs of classes among the labelled neighbours of each node, summed; shape (C, C)."""
+    matrix = graph.undirected().adjacency(self_loops=False)
+    matrix.data[:] = 1
+    counts = matrix @ np.eye(classes + 1)[y][:, :classes]  # -1 is the last row, which is left out
+    pairs: IntArray = np.rint(counts.T @ counts - np.diag(counts.sum(axis=0))).astype(np.int64)
+    return pairs
 
 
 def train_duplicates(graph: Graph) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from gpatcher.arrays import BoolArray
 from gpatcher.errors import InputError, some, warn_input
+from gpatcher.tables.edge_columns import EdgePlan
 from gpatcher.tables.encoder import TableEncoder
 from gpatcher.tables.ids import Ids
 from gpatcher.tables.labels import label_type, read_labels
@@ -43,6 +44,7 @@ class NodeRows:
     split_values: dict[str, npt.NDArray[Any]]  # value of each node, by option
     counts: dict[str, int]  # the fields of Counts that concern nodes
     label_type: str | None = None  # int64, bool or double, None if labels are text
+    plans: list[EdgePlan] = field(default_factory=list)  # of columns that were added from edges of a type
 
     @property
     def task(self) -> str | None:
@@ -115,7 +117,7 @@ def _feature_columns(
         if column == options.label:
             raise InputError(f"column {column!r} is the label; a model that sees it as a feature has nothing to learn")
     if encoder is not None:
-        fitted = [column for column in encoder.columns if column not in encoder.edges.node_names()]
+        fitted = [column for column in encoder.columns if column not in encoder.edge_columns()]
         missing = [column for column in fitted if column not in table.columns]
         if missing:
             raise InputError(
