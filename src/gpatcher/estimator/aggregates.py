@@ -285,7 +285,7 @@ class AggregateClassifier(NodeClassifier):
         if hasattr(self, "_prepared") and self._prepared.fits(graph, self.extractors_, self.features, "cpu"):
             return graph
         self._check_edges(graph)
-        self._prepared = prepare(graph, self.extractors_, self.features, memory=self.memory)
+        self._prepared = prepare(graph, self.extractors_, self.features, memory=self.memory, shared=self.shared)
         self._own_of = None
         return graph
 
