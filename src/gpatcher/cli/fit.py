@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from gpatcher.cli.console import console, option, stoppable, table, warnings_as_notes
+from gpatcher.cli.console import console, option, step, stoppable, table, warnings_as_notes
 from gpatcher.cli.sources import LABEL_TYPE, Root, by_table, kept_source, load_source, load_source_tables, takes_graph
 from gpatcher.errors import InputError, counted
 
@@ -98,6 +100,9 @@ def fit(
     resume: Annotated[bool, _output(None, "Skip finished runs and continue an interrupted one.", "--resume")] = False,
     overwrite: Annotated[bool, _output(None, "Replace the run in the folder.", "--overwrite")] = False,
     name: Annotated[str | None, _output("TEXT", "Name of the data on the page. Default: that of the source.")] = None,
+    dry_run: Annotated[
+        bool, _output(None, "Estimate time, memory and disk from a few epochs, and train nothing.", "--dry-run")
+    ] = False,
     compare: Annotated[bool, _output(None, "Train baselines on the same split, for the page.", hidden=True)] = True,
     patches: Annotated[
         Path | None, _cluster("FOLDER", "Patch table to train from, written by 'gpatcher patches'.")
@@ -159,6 +164,7 @@ def fit(
         device=device,
         memory=None if memory is None else int(memory * 2**30),
         source=kept_source(source),
+        command=_command(source),
         patch_table=patches,
         engine=cluster,
         workers=workers,
@@ -171,6 +177,14 @@ def fit(
         later=later,
     )
 
+    if dry_run:
+        with step("estimating"), warnings_as_notes():
+            from gpatcher.runs.estimate import estimate_fit
+
+            estimate = estimate_fit(graph, model, settings, options)
+        screen.print(f"'gpatcher fit' would take {estimate}.", soft_wrap=True)
+        return
+
     def write_page(folder: Path) -> None:
         bar.stage("writing the page")
         write_run_page(read_evaluation(folder), folder / "report.html")
@@ -181,6 +195,17 @@ def fit(
         )
     _print_summary(screen, model, graph, records, out)
     _print_leaderboard(screen, read_evaluation(out))
+
+
+def _command(source: dict[str, Any]) -> str:
+    """Return the command line, with the URL of a database as it may be shown."""
+    shown, hide = [], False
+    for argument in sys.argv[1:]:
+        if hide or argument.startswith("--database="):
+            argument = f"{'' if hide else '--database='}{source.get('database')}"
+        hide = argument == "--database"
+        shown.append(argument)
+    return shlex.join(["gpatcher", *shown])
 
 
 def parse_seconds(text: str) -> float:

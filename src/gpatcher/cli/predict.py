@@ -134,12 +134,18 @@ def explain(
     folder: RunFolder,
     node: Annotated[str, typer.Argument(metavar="ID", help="The node's id, or its index from 0 if nodes have no ids.")],
     out: Annotated[Path | None, option("FILE", "Also write a page that draws the patch, e.g. node.html.")] = None,
+    counterfactual: Annotated[
+        bool,
+        option(None, "Also search the smallest change of its edges that changes the class.", "--counterfactual"),
+    ] = False,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
     """Explain the class of a node: in a sentence, then by its own columns and by the members of its patch."""
     check_out(out)
     with step("looking the node up"):
+        import numpy as np
+
         from gpatcher.estimator.folder import open_tables
         from gpatcher.trust.lookup import find_node
 
@@ -149,19 +155,28 @@ def explain(
     classifier = load_run_model(folder, graph)
     with step("explaining"):
         explanation = classifier.explain(position, graph, None if kept is None else kept[1])
+    found, change = {}, []
+    if counterfactual:
+        with step("changing its edges"):
+            from gpatcher.estimator.counterfactual import find_counterfactual
+
+            ranked = sorted(explanation.members, key=lambda member: -member.contribution)
+            near = np.array([member.node for member in ranked if member.hops == 1], np.int64)
+            result = find_counterfactual(classifier, graph, position, near)
+            found, change = {"counterfactual": vars(result)}, [result.sentence(explanation.predicted)]
     if out is not None:
         with step("writing the page"):
             from gpatcher.report.explanation import write_explanation
 
-            write_explanation(explanation, out)
+            write_explanation(explanation, out, change)
     if as_json:
-        typer.echo(json.dumps(explanation.to_dict()))
+        typer.echo(json.dumps(explanation.to_dict() | found))
         return
 
     from gpatcher.trust.words import COLUMNS, OWN_COLUMNS, column_rows, member_rows, sentences
 
     screen = console()
-    for line in sentences(explanation):
+    for line in [*sentences(explanation), *change]:
         screen.print(line, soft_wrap=True, markup=False)
     if explanation.columns:
         screen.print(table(OWN_COLUMNS, column_rows(explanation), f"Own columns of {explanation.id}"))

@@ -67,6 +67,9 @@ def patches(
     ray_address: Annotated[
         str | None, option("HOST:PORT", "A running Ray cluster, or auto. Default: a local one.")
     ] = None,
+    dry_run: Annotated[
+        bool, option(None, "Estimate time, memory and disk from a sample of nodes, and write nothing.", "--dry-run")
+    ] = False,
     check: Annotated[int, option("N", "Compare N sampled nodes with the exact ranking.", min=0)] = 0,
     root: Root = None,
 ) -> None:
@@ -81,6 +84,11 @@ def patches(
     chosen = make_engine(engine, threads, ray_address)
     graph = load_source(source, root)
     screen = console()
+    if dry_run:
+        from gpatcher.runs.estimate import estimate_patches
+
+        screen.print(f"'gpatcher patches' would take {estimate_patches(graph, extractor, threads)}.", soft_wrap=True)
+        return
     bar = _Bar(screen, graph.n)
     try:
         with bar.bar:

@@ -300,7 +300,7 @@ class AggregateModel(NodeModel):
         if hasattr(self, "_prepared") and self._prepared.fits(graph, self.extractors_, self.features, "cpu"):
             return graph
         self._check_edges(graph)
-        self._prepared = prepare(graph, self.extractors_, self.features, memory=self.memory)
+        self._prepared = prepare(graph, self.extractors_, self.features, memory=self.memory, shared=self.shared)
         self._own_of = None
         return graph
 

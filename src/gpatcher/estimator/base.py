@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -17,6 +17,7 @@ from gpatcher.arrays import FloatArray, IntArray, as_node_index
 from gpatcher.errors import InputError
 from gpatcher.estimator.parameters import NestedParameters
 from gpatcher.estimator.persistence import SavedModel
+from gpatcher.estimator.prepare import Prepared
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split, is_labelled, stratified_split
 from gpatcher.graph.unseen import UnseenNodes
@@ -47,6 +48,7 @@ class NodeModel(NestedParameters, ABC):
     calibration_: Any
     fingerprint_: str
     class_names_: list[str]  # empty in a regression
+    shared: list[Prepared] | None = None  # with the other models of an ensemble, see `prepare`
 
     @abstractmethod
     def fit(self, graph: Graph, split: Split | int | None = None) -> Self:
@@ -120,6 +122,20 @@ class NodeModel(NestedParameters, ABC):
         pairs : int array, shape (nodes, 2), optional
             The classes whose logits are compared; by default the two most probable ones.
         """
+
+    def on_graph(self, graph: Graph, shared: list[Prepared] | None = None) -> Self:
+        """Return a copy with the same weights that reads another graph of the same nodes, such as without an edge.
+
+        ``shared`` are prepared graphs that it may reuse, see `prepare`.
+        """
+        model = self.restore(replace(self.to_saved(), fingerprint=graph.fingerprint))
+        model.shared = shared
+        model._attach(graph)
+        return model
+
+    def prepared(self) -> list[Prepared]:
+        """Return the graph as prepared for this model, or for the members of an ensemble."""
+        return [self._prepared]
 
     @abstractmethod
     def to_saved(self, source: dict[str, Any] | None = None) -> SavedModel:

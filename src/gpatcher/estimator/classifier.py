@@ -306,6 +306,13 @@ class PatchModel(NodeModel):
             return explain_nodes(*parts, None, groups, pairs, self.task_)
         return explain_nodes(*parts, self.calibration_.temperature, groups, pairs)
 
+    def on_graph(self, graph: Graph, shared: list[Prepared] | None = None) -> Self:
+        """Return a copy that reads another graph of the same nodes; see `NodeClassifier.on_graph`."""
+        model = super().on_graph(graph, shared)
+        if graph.fingerprint != self.fingerprint_:
+            model.model_.reselect()
+        return model
+
     def _logits(self, ids: IntArray) -> FloatArray:
         batch = self.train.batch_size or choose_batch_size(self.model_, self._prepared, self.memory) or DEFAULT_BATCH
         batch = len(ids) if self.model_.reads_all(self._prepared.graph.n) else batch
@@ -344,7 +351,9 @@ class PatchModel(NodeModel):
         if table is not None:
             prepared = prepare_table(graph, table, self.extractors_, self.features, self.device)
         else:
-            prepared = prepare(graph, self.extractors_, self.features, device=self.device, memory=self.memory)
+            prepared = prepare(
+                graph, self.extractors_, self.features, device=self.device, memory=self.memory, shared=self.shared
+            )
         model = prepared.build(self.num_outputs, self.model, self.split_.train)
         _load_weights(model, dict(self._weights()))
         self.model_, self._prepared = model, prepared

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from gpatcher.estimator.members import (
 )
 from gpatcher.estimator.persistence import SavedModel
 from gpatcher.estimator.portfolio import KINDS, Candidate, shipped_portfolio
+from gpatcher.estimator.prepare import Prepared
 from gpatcher.estimator.weights import ensemble_weights
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
@@ -138,6 +140,7 @@ class AutoModel(NodeModel):
             final = Split(every, np.empty(0, np.int64), np.empty(0, np.int64))
             self.members_ = trainer.refit(self.members_, final)
         self._models: dict[tuple[str, int], NodeModel] = {}
+        self._shared: list[Prepared] = []
         self.held_out_ = held, self._combine(y)
         return self
 
@@ -241,6 +244,7 @@ class AutoModel(NodeModel):
             key = member.candidate.name, -1 if one is member.final else number
             if key not in self._models:
                 self._models[key] = KINDS[one.kind].restore(one)
+                self._models[key].shared = self._shared
             fitted.append(self._models[key])
         return fitted
 
@@ -275,6 +279,18 @@ class AutoModel(NodeModel):
             probability = None if regression else float(self.calibration_.probability(logits).max())
             explanations.append(combine(describer, parts, weights, pair[0].tolist(), probability))
         return explanations
+
+    def prepared(self) -> list[Prepared]:
+        """Return the graph as prepared for the members."""
+        return self._shared
+
+    def on_graph(self, graph: Graph, shared: list[Prepared] | None = None) -> Self:
+        """Return a copy that reads another graph of the same nodes; see `NodeClassifier.on_graph`."""
+        model = copy(self)
+        model._graph, model.fingerprint_, model._shared = graph, graph.fingerprint, [] if shared is None else shared
+        # those that have predicted so far
+        model._models = {key: one.on_graph(graph, model._shared) for key, one in self._models.items()}
+        return model
 
     def _seen(self, nodes: Any) -> npt.NDArray[np.bool_]:
         """Return which nodes have a label that the final models were trained on."""
@@ -326,7 +342,7 @@ class AutoModel(NodeModel):
     def from_saved(cls, saved: SavedModel) -> Self:
         """Return the ensemble without its members."""
         model = cls(**saved.parameters)
-        model.skipped_, model._models = dict(saved.details["skipped"]), {}
+        model.skipped_, model._models, model._shared = dict(saved.details["skipped"]), {}, []
         model._score = float(saved.details["accuracy"])
         return model
 

@@ -51,10 +51,13 @@ class Prepared:
 
     def fits(self, graph: Graph, extractors: tuple[Extractor, ...], features: FeatureConfig, device: str) -> bool:
         """Return whether this was prepared with these arguments."""
-        parts = ("indptr", "indices", "weights", "x")
-        same = all(getattr(self.graph, part) is getattr(graph, part) for part in parts)
         wanted = (extractors, features, torch.device(device))
+        same = self.graph.x is graph.x and self.has_edges_of(graph)
         return same and wanted == (self.extractors, self.features, self.x.device)
+
+    def has_edges_of(self, graph: Graph) -> bool:
+        """Return whether the edges are those of this graph."""
+        return all(getattr(self.graph, part) is getattr(graph, part) for part in ("indptr", "indices", "weights"))
 
     def build(
         self, classes: int, config: ModelConfig, train: IntArray | None = None, nodes: IntArray | None = None
@@ -122,15 +125,25 @@ def prepare(
     device: str = "cpu",
     memory: int | None = None,
     progress: Progress | None = None,
+    shared: list[Prepared] | None = None,
 ) -> Prepared:
     """Compute features and patches, which do not depend on a split, for resolved extractors, one per patch source.
 
-    ``memory`` limits the bytes of eigenvectors; ``progress`` is called if none are needed.
+    ``memory`` limits the bytes of eigenvectors; ``progress`` is called if none are needed. The models of an ensemble
+    pass a list that they share: what is in it is not computed again.
     """
+    for one in shared or ():
+        if one.fits(graph, extractors, features, device):
+            return one
     x = node_features(graph, features, check_device(device))
     started = time.perf_counter()
-    data = tuple(extractor.prepare(graph, memory=memory, progress=progress) for extractor in extractors)
-    return Prepared(graph, extractors, features, x, data, time.perf_counter() - started)
+    # patches depend on the edges alone
+    same = [one.data for one in shared or () if one.extractors == extractors and one.has_edges_of(graph)]
+    data = same[0] if same else tuple(e.prepare(graph, memory=memory, progress=progress) for e in extractors)
+    prepared = Prepared(graph, extractors, features, x, data, time.perf_counter() - started)
+    if shared is not None:
+        shared.append(prepared)
+    return prepared
 
 
 def prepare_table(

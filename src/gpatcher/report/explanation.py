@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from gpatcher.errors import counted
@@ -12,8 +13,8 @@ from gpatcher.trust.words import COLUMNS, OWN_COLUMNS, column_rows, member_rows,
 _LISTED = 200  # members of a patch in the table
 
 
-def write_explanation(explanation: Explanation, path: str | Path) -> Path:
-    """Write a page with the patch of a node, drawn and listed, and return its path."""
+def write_explanation(explanation: Explanation, path: str | Path, change: Sequence[str] = ()) -> Path:
+    """Write a page with the patch of a node, drawn and listed, and return its path; ``change`` is a counterfactual."""
     caption = (
         "The node is in the centre, the members of its patch around it by distance. Each has the colour of the class "
         f"that it speaks for, {explanation.predicted} or {explanation.runner_up}; larger: stronger. Lines are edges of "
@@ -27,7 +28,7 @@ def write_explanation(explanation: Explanation, path: str | Path) -> Path:
             "that raise the number from those that lower it; larger: more. Lines are edges of the graph."
         )
     rows = member_rows(explanation, _LISTED)
-    parts: list[Part] = [Notes("The decision", sentences(explanation), wide=True)]
+    parts: list[Part] = [Notes("The decision", [*sentences(explanation), *change], wide=True)]
     if explanation.columns:
         own = f"Largest contribution first, {unit}; together {explanation.own():+.3f}, what the node itself adds."
         parts.append(Table("Its own columns", own, OWN_COLUMNS, column_rows(explanation)))

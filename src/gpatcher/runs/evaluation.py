@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binomtest
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from gpatcher.arrays import FloatArray, IntArray
@@ -22,8 +21,11 @@ from gpatcher.estimator.ensemble import AutoClassifier, AutoModel
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
 from gpatcher.io import read_manifest, write_json
+from gpatcher.runs.importance import Importance, measure_importance
+from gpatcher.runs.paired import paired_difference, wilson
 from gpatcher.spectral.diagnosis import Diagnosis, diagnose
 from gpatcher.spectral.heterophily import heterophily
+from gpatcher.tables.encoder import TableEncoder
 from gpatcher.training.metrics import measure_all
 from gpatcher.trust.calibration import Calibration, Intervals, Reliability, reliability
 from gpatcher.trust.conformal import coverage
@@ -35,7 +37,8 @@ EVALUATION = "evaluation.json"
 _MAX_NODES, _MAX_EDGES = 200_000, 20_000_000
 LEVELS = (0.8, 0.9, 0.95)  # of conformal sets and intervals
 _EXPLAINED, _EXPLAINED_WRONG = 200, 150  # nodes to explain, and the maximum of misclassified ones among them
-_FEWER = 20
+_FEWER = 20  # of an ensemble or with several rounds, where an explanation covers the whole receptive field
+_MAX_CHANGED = 20_000  # nodes up to which predictions on changed graphs are computed
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +101,7 @@ class Evaluation:
     """Results of a trained model on the nodes that it was not trained on."""
 
     name: str  # of the graph
+    about: dict[str, str]  # when, by which command and from what the model was trained
     model: str
     extractor: str
     patch_size: int
@@ -123,6 +127,7 @@ class Evaluation:
     history: list[dict[str, float]]  # losses of each epoch; empty for a loaded model
     best_epoch: int  # whose weights were kept; 0 for a loaded model
     seconds: float | None  # of training; None for a loaded model
+    importance: list[Importance]  # of columns and edges, largest first; empty for a large graph
     explanations: list[Explanation]  # of some nodes, misclassified ones first
     misclassified: int  # nodes of test and validation
     misclassified_shown: int  # how many of these are explained
@@ -227,7 +232,12 @@ def evaluated_nodes(classifier: NodeModel, graph: Graph) -> tuple[str, IntArray]
 
 
 def evaluate(
-    classifier: NodeClassifier, graph: Graph, baselines: Sequence[BaselineResult] = (), notes: Sequence[str] = ()
+    classifier: NodeClassifier,
+    graph: Graph,
+    baselines: Sequence[BaselineResult] = (),
+    notes: Sequence[str] = (),
+    about: dict[str, str] | None = None,
+    encoder: TableEncoder | None = None,
 ) -> Evaluation:
     """Evaluate a model on nodes that it was not trained on, and compare it with baselines on the same nodes."""
     part, nodes = evaluated_nodes(classifier, graph)
@@ -243,6 +253,7 @@ def evaluate(
     predictions = {model: predicted, **{result.name: result.predicted for result in baselines}}
     by_heterophily = by_degree = diagnosis = None
     explanations: list[Explanation] = []
+    importance: list[Importance] = []
     misclassified = misclassified_shown = 0
     if is_large(graph):
         notes = [
@@ -255,14 +266,15 @@ def evaluate(
         diagnosis = diagnose(graph)
         by_heterophily = _by_heterophily(heterophily(graph).node[nodes], y, predictions)
         by_degree = _by_degree(np.diff(graph.undirected().indptr)[nodes], y, predictions)
-        if isinstance(classifier, AutoClassifier):
-            notes = [*notes, "Single nodes of an ensemble are explained by 'gpatcher explain RUN ID'."]
-        elif isinstance(classifier, GPatcherClassifier) and len(classes) > 1:
+        if graph.n <= _MAX_CHANGED:
+            importance = measure_importance(classifier, graph, nodes, encoder)
+        if len(classes) > 1 and (isinstance(classifier, GPatcherClassifier) or graph.n <= _MAX_CHANGED):
             chosen, misclassified, misclassified_shown = _sample(classifier, graph)
             explanations = classifier.explain_nodes(chosen, graph)
     training = getattr(classifier, "result_", None)
     return Evaluation(
         name=graph.name,
+        about=about or {},
         model=model,
         extractor=extractor,
         patch_size=patch_size,
@@ -288,6 +300,7 @@ def evaluate(
         history=training.history if training is not None else [],
         best_epoch=training.best_epoch if training is not None else 0,
         seconds=training.seconds if training is not None else None,
+        importance=importance,
         explanations=explanations,
         misclassified=misclassified,
         misclassified_shown=misclassified_shown,
@@ -325,8 +338,7 @@ def _row(
     weight: float | None = None,
 ) -> Row:
     correct = int((predicted == y).sum())
-    interval = binomtest(correct, len(y)).proportion_ci(method="wilson")
-    return Row(name, role, val, correct / len(y), interval.low, interval.high, seconds, ms_per_node, weight)
+    return Row(name, role, val, correct / len(y), *wilson(correct, len(y)), seconds, ms_per_node, weight)
 
 
 def _majority(graph: Graph, split: Split) -> int:
@@ -380,20 +392,19 @@ def _compare(
     others = {"Majority class": np.full(len(y), _majority(graph, split)), **{b.name: b.predicted for b in baselines}}
     comparisons = []
     for name, other in others.items():
-        gain = (predicted == y).astype(float) - (other == y)
-        half = 1.96 * float(gain.std(ddof=1)) / np.sqrt(len(y)) if len(y) > 1 else 1.0
-        comparisons.append(Comparison(name, float(gain.mean()), float(gain.mean() - half), float(gain.mean() + half)))
+        found = paired_difference(predicted == y, other == y)
+        comparisons.append(Comparison(name, found.gain, found.low, found.high))
     return comparisons
 
 
-def _sample(classifier: GPatcherClassifier, graph: Graph) -> tuple[IntArray, int, int]:
+def _sample(classifier: NodeClassifier, graph: Graph) -> tuple[IntArray, int, int]:
     """Choose nodes to explain: misclassified ones first, test before validation, then others at random."""
     split, y = classifier.split_, graph.labels()
     held_out = np.concatenate([split.test, split.val])
     held_out = held_out[y[held_out] >= 0]
     wrong = held_out[classifier.decision_function(graph, held_out).argmax(1) != y[held_out]]
-    # with several rounds an explanation covers the whole receptive field, so fewer nodes are explained
-    share = 1 if classifier.model.rounds == 1 else _FEWER
+    single = isinstance(classifier, GPatcherClassifier) and classifier.model.rounds == 1
+    share = 1 if single else _FEWER
     first = wrong[: _EXPLAINED_WRONG // share]
     rest = np.setdiff1d(np.arange(graph.n), first)
     others = np.random.default_rng(0).choice(rest, min(rest.size, _EXPLAINED // share - first.size), replace=False)

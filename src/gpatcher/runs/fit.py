@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ from gpatcher.errors import InputError
 from gpatcher.estimator.base import NodeModel
 from gpatcher.estimator.classifier import PatchModel
 from gpatcher.estimator.ensemble import load_model
+from gpatcher.estimator.folder import open_tables
 from gpatcher.estimator.members import choose_jobs
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split, plan_runs
 from gpatcher.io import remove_folder
 from gpatcher.runs.evaluation import EVALUATION, BaselineResult, evaluate, evaluated_nodes, is_large, write_evaluation
-from gpatcher.runs.folder import run_folder
+from gpatcher.runs.folder import PREDICTIONS, RECORDS, run_folder
 from gpatcher.runs.later import LaterNodes
 from gpatcher.runs.predict import write_predictions
 from gpatcher.runs.records import Record, append_record, read_records, settings_hash
@@ -27,7 +29,6 @@ from gpatcher.runs.run import AutoOptions, Cache, Job, baseline_settings, run_jo
 from gpatcher.runs.settings import AUTO, PATCHERS, complete, resolve_settings
 from gpatcher.scale.executors import ProcessEngine, RayEngine
 
-RECORDS, PREDICTIONS = "records.jsonl", "predictions.parquet"
 _LINEAR = {"model.layers": 1, "model.dropout": 0.0}
 # trained for comparison with the saved model: title, model and changes of its settings
 SINGLE_BASELINES: dict[str, tuple[str, dict[str, Any]]] = {"MLP": ("mlp", {}), "GCN": ("gcn", {})}
@@ -54,6 +55,8 @@ class FitOptions:
         See `GPatcherClassifier`.
     source : dict, optional
         Where the graph came from; saved with the model.
+    command : str, optional
+        The command line, for the page.
     patch_table, engine, workers
         See `GPatcherClassifier.fit`.
     resume : bool
@@ -73,6 +76,7 @@ class FitOptions:
     device: str = "cpu"
     memory: int | None = None
     source: dict[str, Any] | None = None
+    command: str | None = None
     patch_table: Path | None = None
     engine: RayEngine | None = None
     workers: int | None = None
@@ -133,7 +137,7 @@ def fit_splits(
     with run_folder(out, identity, resume=options.resume, overwrite=options.overwrite) as folder:
         records, kept = _run_all(graph, model, settings, folder, options, runs, progress, before_saving)
         if kept is not None:
-            if graph.node_ids is not None:
+            if graph.node_ids is not None or not is_large(graph):
                 progress.stage("predicting")
                 write_predictions(kept, graph, folder / PREDICTIONS)
             _evaluate(kept, graph, folder, options, progress)
@@ -237,8 +241,19 @@ def _evaluate(classifier: NodeModel, graph: Graph, out: Path, options: FitOption
     progress.stage("evaluating")
     if graph.is_regression:
         write_evaluation(evaluate_numbers(classifier, graph, baselines, notes), out)
-    else:
-        write_evaluation(evaluate(classifier, graph, baselines, notes), out)
+        return
+    kept = open_tables(out)
+    encoder = None if kept is None else kept[1]
+    write_evaluation(evaluate(classifier, graph, baselines, notes, _about(options), encoder), out)
+
+
+def _about(options: FitOptions) -> dict[str, str]:
+    """Say when, by which command and from what a model was trained."""
+    about = {"date": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")}
+    if options.command is not None:
+        about["command"] = options.command
+    source = options.source or {}
+    return about | {name: str(source[name]) for name in ("name", "database", "nodes", "edges") if source.get(name)}
 
 
 def train_baselines(

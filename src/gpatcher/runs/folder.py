@@ -12,7 +12,7 @@ from gpatcher.errors import InputError
 from gpatcher.io import locked, make_folder, read_manifest, remove_folder, write_json
 
 _FORMAT, _VERSION = "gpatcher-run", 1
-MANIFEST = "run.json"
+MANIFEST, RECORDS, PREDICTIONS = "run.json", "records.jsonl", "predictions.parquet"
 
 
 @contextmanager
