@@ -46,6 +46,14 @@ def test_failed_draft_leaves_the_old_file(tmp_path, error):
     assert names(tmp_path) == ["file"]
 
 
+@pytest.mark.parametrize("place", [".", "..", "/"])
+def test_a_folder_is_no_file(tmp_path, monkeypatch, place):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="cannot be written"):
+        io.write_text(place, "text")
+    assert names(tmp_path) == []
+
+
 def test_json_without_nan(tmp_path):
     with pytest.raises(ValueError, match="Out of range"):
         io.write_json(tmp_path / "file", float("nan"))

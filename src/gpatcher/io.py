@@ -51,13 +51,14 @@ def draft_of(path: str | Path) -> Iterator[Path]:
 
 def _own_draft(path: Path) -> Path:
     """Return the draft of this process for ``path``, and remove those of processes of this machine that were killed."""
+    path = path.absolute()  # '.' has no name
     # one name per process: two machines of a cluster may write the same file
     start = f".{path.name}-{socket.gethostname()}-"
     for left in path.parent.glob(f"{glob.escape(start)}*.partial"):
         pid = left.name[len(start) :].removesuffix(".partial")
         if pid == str(os.getpid()) or not _is_alive(pid):  # its own: of a process with the same id, as in containers
             _remove(left)
-    return path.with_name(f"{start}{os.getpid()}.partial")
+    return path.parent / f"{start}{os.getpid()}.partial"
 
 
 def _is_alive(pid: str) -> bool:
@@ -125,7 +126,7 @@ def new_folder(folder: str | Path) -> Iterator[Path]:
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists already; choose another folder or remove it")
-    draft = _own_draft(folder.absolute())
+    draft = _own_draft(folder)
     try:
         draft.mkdir(parents=True)
         yield draft

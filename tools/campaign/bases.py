@@ -89,7 +89,9 @@ READERS = (
         3,
     ),
     Reader("eigenvector cache", ("cache/spectra/*",), (*SPECTRAL, "--out", "out"), MODEL[:1], ("cache",), 1),
-    Reader("records", ("bench/records.jsonl",), ("report", "bench"), ("bench/report.html",), ("bench",), 1),
+    Reader(
+        "records", ("bench/records.jsonl",), ("report", "bench", "--csv", "cells.csv"), ("cells.csv",), ("bench",), 1
+    ),
     Reader("tuning log", ("tune/trials.jsonl",), (*TUNE, "--out", "tune"), ("tune/best.json",), ("tune",), 1),
 )
 
@@ -110,7 +112,8 @@ class Bases:
         self.right: dict[str, dict[str, bytes]] = {}
         self.seconds: dict[str, float] = {}
         os.environ.update(self.environment)
-        import_all()
+        if kinds is None:  # otherwise what the few need is imported on the way
+            import_all()
         self.base.mkdir(parents=True, exist_ok=True)
         write_tables(self.base)
 

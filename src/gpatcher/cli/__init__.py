@@ -14,7 +14,7 @@ import typer
 
 from gpatcher import __version__
 from gpatcher.cli import bench, fit, inspect, predict, serve, storage, verify
-from gpatcher.cli.console import PlainCommand, PlainGroup
+from gpatcher.cli.console import PlainCommand, PlainGroup, warnings_as_notes
 from gpatcher.errors import InputError, is_out_of_memory
 
 app = typer.Typer(
@@ -32,7 +32,8 @@ def main() -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a path or an encoding may not be UTF-8
     try:
-        app()
+        with warnings_as_notes():
+            app()
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)
         sys.exit(130)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from gpatcher.cli.console import console, option, stoppable, warnings_as_notes
+from gpatcher.cli.console import console, gibibytes, option, stoppable, warnings_as_notes
 from gpatcher.cli.sources import LABEL_TYPE, Root, kept_source, load_source, load_source_tables, takes_graph
 from gpatcher.errors import InputError, counted
 
@@ -149,7 +149,7 @@ def fit(
         splits=splits or ("all" if folds else "0"),
         seed=seed,
         device=device,
-        memory=None if memory is None else int(memory * 2**30),
+        memory=None if memory is None else gibibytes(memory, "--memory"),
         source=kept_source(source),
         patch_table=patches,
         engine=cluster,

@@ -68,7 +68,10 @@ def read_records(path: Path) -> list[Record]:
     if not path.is_file():
         return []
     records, damaged = [], []
-    lines = path.read_bytes().splitlines()
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); choose another folder") from None
     for number, line in enumerate(lines, 1):
         try:
             record = parse_record(line)
