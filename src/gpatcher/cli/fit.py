@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from gpatcher.cli.console import console, option, step, stoppable, table, warnings_as_notes
+from gpatcher.cli.console import console, gibibytes, option, step, stoppable, table, warnings_as_notes
 from gpatcher.cli.sources import LABEL_TYPE, Root, by_table, kept_source, load_source, load_source_tables, takes_graph
 from gpatcher.errors import InputError, counted
 
@@ -162,7 +162,7 @@ def fit(
         splits=splits or ("all" if folds else "0"),
         seed=seed,
         device=device,
-        memory=None if memory is None else int(memory * 2**30),
+        memory=None if memory is None else gibibytes(memory, "--memory"),
         source=kept_source(source),
         command=_command(source),
         patch_table=patches,

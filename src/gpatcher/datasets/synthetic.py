@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from gpatcher.arrays import IntArray
-from gpatcher.errors import InputError
+from gpatcher.errors import InputError, check_memory
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import check_fractions, stratified_split
 from gpatcher.kernels.csr import merge_rows
@@ -465,7 +465,15 @@ def parse_source(source: str) -> Graph:
         if argument in arguments:
             raise InputError(f"{source}: {argument} is given twice; leave one out")
         arguments[argument] = _number(source, argument, value, whole=parameters[argument].annotation is int)
+    _check_size(source, {p.name: p.default for p in parameters.values()} | arguments)
     return replace(generator(**arguments), name=source)
+
+
+def _check_size(source: str, arguments: dict[str, float]) -> None:
+    """Refuse a graph that does not fit into memory: 4 bytes a feature, about 64 an edge while it is built."""
+    n = arguments["n"] if "n" in arguments else arguments["rows"] * arguments["columns"]
+    edges = arguments.get("m", n * arguments.get("degree", 0) / 2)
+    check_memory(n * (16 + 4 * arguments.get("features", 0)) + 64 * edges, source, "lower n")
 
 
 def _number(source: str, argument: str, text: str, *, whole: bool) -> float:

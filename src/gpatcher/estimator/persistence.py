@@ -16,7 +16,7 @@ from gpatcher import __version__
 from gpatcher.errors import InputError
 from gpatcher.estimator.folder import MODEL, MODEL_FORMAT, MODEL_VERSION, read_model_manifest
 from gpatcher.graph.split import Split
-from gpatcher.io import check_file, draft_of, list_files, make_folder, write_json
+from gpatcher.io import check_file, list_files, make_folder, write_bytes, write_json
 from gpatcher.trust.calibration import Calibration, Intervals
 
 _TENSORS = "model.safetensors"
@@ -55,8 +55,7 @@ class SavedModel:
             "calibration": self.calibration.to_dict(),
             "source": self.source,
         }
-        with draft_of(folder / _TENSORS) as draft:
-            safetensors.torch.save_file(tensors, draft)
+        write_bytes(folder / _TENSORS, safetensors.torch.save(tensors))
         write_json(folder / MODEL, manifest | {"files": list_files([folder / _TENSORS])})
 
     @classmethod
