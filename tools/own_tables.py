@@ -3,10 +3,10 @@
     python tools/real_graphs.py TABLES              # tables of real graphs; any folder with these files will do
     python tools/own_tables.py TABLES [--only a,b]  # → results/portfolio/own_tables.jsonl
 
-TABLES has a folder per graph with nodes.csv, edges.csv and truth.csv, the hidden labels. gpatcher is run from the command
-line without options. The plain methods get the same columns and labels: majority class, logistic regression on the
-columns and on the adjacency rows (the best of three strengths on the hidden labels, so a high bar), GCN, GraphSAGE and
-LINKX (mean of three seeds, a quarter of the labels for early stopping). Finished rows are skipped.
+TABLES has a folder per graph with nodes.csv, edges.csv and truth.csv, the hidden labels. gpatcher is run from the
+command line without options. The plain methods get the same columns and labels: majority class, logistic regression on
+the columns and on the adjacency rows (the best of three strengths on the hidden labels, so a high bar), GCN, GraphSAGE
+and LINKX (mean of three seeds, a quarter of the labels for early stopping). Finished rows are skipped.
 """
 
 from __future__ import annotations
@@ -71,12 +71,14 @@ def plain_methods(graph: Graph, truth: dict[str, str]) -> Iterator[tuple[str, fl
     if graph.x is not None:
         yield "logistic regression, columns", _logistic(sp.csr_array(graph.x), y, shown, hidden, target)
     yield "logistic regression, adjacency", _logistic(sp.csr_array(graph.adjacency()), y, shown, hidden, target)
+    changes = {"features.adjacency_features": True} if graph.x is None else {}
     for title, name in NETWORKS.items():
+        settings = resolve_settings(name, preset="default", changes=changes)[0]
         figures = []
         for seed in range(_SEEDS):
             part = stratified_split(y, 0.75, 0.25, seed)
             split = Split(part.train, part.val, np.empty(0, np.int64))
-            job = Job("own_tables", graph.name, name, resolve_settings(name, preset="default")[0], 0, seed)
+            job = Job("own_tables", graph.name, name, settings, 0, seed)
             figures.append((run_job(job, graph, split).predict(hidden) == target).mean())
         yield title, float(np.mean(figures))
 
