@@ -40,7 +40,8 @@ def predict(
         list[str] | None, option("TABLE", "Table of their edges, among themselves and to nodes of the graph.")
     ] = None,
     conformal: Annotated[
-        float | None, option("LEVEL", "Add conformal sets or intervals, which contain the truth with probability LEVEL.")
+        float | None,
+        option("LEVEL", "Add conformal sets or intervals, which contain the truth with probability LEVEL."),
     ] = None,
     database: Annotated[
         str | None, option("URL", "Database of --nodes, --edges and --to-table, as for 'gpatcher fit'.")
@@ -95,7 +96,9 @@ def predict(
         about = f"Intervals at level {conformal}: {size:.6g} wide on average"
         if classifier.class_names_:
             about = f"Sets at level {conformal}: {size:.2f} classes on average"
-        screen.print(f"{about}; they contain the label of {coverage:.1%} of {counted(count, 'test node')}", soft_wrap=True)
+        screen.print(
+            f"{about}; they contain the label of {coverage:.1%} of {counted(count, 'test node')}", soft_wrap=True
+        )
 
 
 def _target(out: Path | None, to_table: str | None, overwrite: bool, places: dict[str, Any]) -> Path | TargetTable:

@@ -189,9 +189,7 @@ def _endpoints(graph: Graph, edge_index: Any, count: int) -> npt.NDArray[Any]:
     if endpoints.size == 0:
         endpoints = np.zeros((2, 0), np.int64)
     if endpoints.ndim != 2 or endpoints.shape[0] != 2 or endpoints.dtype.kind not in "iu":
-        raise InputError(
-            f"edge_index must be integers of shape (2, edges), got {endpoints.dtype} of {endpoints.shape}"
-        )
+        raise InputError(f"edge_index must be integers of shape (2, edges), got {endpoints.dtype} of {endpoints.shape}")
     _check_endpoints(graph, endpoints, count)
     return endpoints
 

@@ -298,7 +298,8 @@ def _source_advice(probes: dict[str, Probe], source: str | None, gain: float | N
         "two_hop_labels": "the classes of nodes two steps away tell most. Use adjacency rows or patches of wide reach",
     }
     shares = ", ".join(f"{name.replace('_', ' ')} {probe.accuracy:.1%}" for name, probe in probes.items())
-    lines = [f"A linear model that reads one source alone classifies correctly: {shares}. So {what[source]}."]
+    explained = f"It explains most of the classes from {source.replace('_', ' ')} ({probes[source].explained:.0%})"
+    lines = [f"A linear model that reads one source alone classifies correctly: {shares}. {explained}: {what[source]}."]
     if gain is not None:
         verb = "gains" if gain > 0 else "loses"
         lines.append(f"By the direction of the edges this source {verb} {100 * abs(gain):.1f} points.")
