@@ -135,7 +135,7 @@ def _fold(graph: Graph) -> tuple[Graph, float]:
         rows, targets = np.concatenate([rows[half], targets[half]]), np.concatenate([targets[half], rows[half]])
     adjacency = sp.csr_array((np.ones(len(rows), np.float32), (rows, targets)), shape=(_NODES, _NODES))
     adjacency.sum_duplicates()
-    y = None if graph.y is None else np.asarray(graph.y)[kept]
+    y: Any = None if graph.y is None else np.asarray(graph.y)[kept]
     splits = tuple(_folded(split, kept) for split in graph.splits[:1])
     x = None if graph.x is None else graph.x[kept]
     edges = adjacency.indptr.astype(np.int64), adjacency.indices.astype(np.int32)

@@ -25,7 +25,7 @@ from gpatcher.runs.importance import Importance, measure_importance
 from gpatcher.runs.paired import paired_difference, wilson
 from gpatcher.spectral.diagnosis import Diagnosis, diagnose
 from gpatcher.spectral.heterophily import heterophily
-from gpatcher.tables.encoder import TableEncoder
+from gpatcher.tables.typed_encoder import Encoder
 from gpatcher.training.metrics import measure_all
 from gpatcher.trust.calibration import Calibration, Intervals, Reliability, reliability
 from gpatcher.trust.conformal import coverage
@@ -237,7 +237,7 @@ def evaluate(
     baselines: Sequence[BaselineResult] = (),
     notes: Sequence[str] = (),
     about: dict[str, str] | None = None,
-    encoder: TableEncoder | None = None,
+    encoder: Encoder | None = None,
 ) -> Evaluation:
     """Evaluate a model on nodes that it was not trained on, and compare it with baselines on the same nodes."""
     part, nodes = evaluated_nodes(classifier, graph)

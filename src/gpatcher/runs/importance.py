@@ -12,7 +12,7 @@ from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.estimator.base import NodeClassifier
 from gpatcher.estimator.counterfactual import drop_edges
 from gpatcher.graph.graph import Graph
-from gpatcher.tables.encoder import TableEncoder
+from gpatcher.tables.typed_encoder import Encoder
 from gpatcher.trust.columns import column_groups
 
 ALL_COLUMNS, EDGES = "all columns", "edges"
@@ -31,7 +31,7 @@ class Importance:
 
 
 def measure_importance(
-    classifier: NodeClassifier, graph: Graph, nodes: IntArray, encoder: TableEncoder | None = None, seed: int = 0
+    classifier: NodeClassifier, graph: Graph, nodes: IntArray, encoder: Encoder | None = None, seed: int = 0
 ) -> list[Importance]:
     """Measure what the columns and the edges each contribute to the accuracy on some labelled nodes.
 

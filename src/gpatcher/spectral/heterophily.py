@@ -129,7 +129,7 @@ def edge_type_measures(graph: Graph) -> dict[str, EdgeTypeMeasures]:
         if graph.y is not None and graph.num_classes:
             measures = heterophily(replace(part, y=graph.y, classes=graph.classes))
             if not measures.pairs.any():
-                measures, shared = replace(measures, pairs=_shared_pairs(part, graph.y, graph.num_classes)), True
+                measures, shared = replace(measures, pairs=_shared_pairs(part, graph.labels(), graph.num_classes)), True
         values = (getattr(measures, m, float("nan")) for m in ("edge_homophily", "adjusted_homophily"))
         homophily, adjusted = (float(value) if np.isfinite(value) else None for value in values)
         result[name] = EdgeTypeMeasures(part.m, part.is_directed, shared, homophily, adjusted)
