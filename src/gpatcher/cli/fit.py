@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from gpatcher.cli.console import console, option, stoppable, table, warnings_as_notes
+from gpatcher.cli.console import console, gibibytes, option, step, stoppable, table, warnings_as_notes
 from gpatcher.cli.sources import LABEL_TYPE, Root, by_table, kept_source, load_source, load_source_tables, takes_graph
 from gpatcher.errors import InputError, counted
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gpatcher.graph.graph import Graph
-    from gpatcher.runs.evaluation import Evaluation
+    from gpatcher.runs.evaluation import Evaluation, RegressionEvaluation
     from gpatcher.runs.fit import FitProgress
     from gpatcher.runs.later import LaterNodes
     from gpatcher.runs.records import Record
@@ -38,15 +40,16 @@ def fit(
         _model(
             "NAME",
             "auto (a portfolio, combined), gpatcher (learned filter), fast (personalised PageRank) or deep (rounds "
-            "over neighbours). Default: auto; gpatcher for data sets and generators, and with settings of its own.",
+            "over neighbours). Default: auto; gpatcher for data sets and generators, and with --set, --preset or "
+            "--patches.",
         ),
     ] = None,
     quality: Annotated[
-        str | None, _model("NAME", "Of auto: quick (one model), good or best (more models, cross-validated).")
+        str | None, _model("NAME", "For auto: quick (one model), good or best (more models, cross-validated).")
     ] = None,
-    budget: Annotated[str | None, _model("TIME", "Time for the training of auto, such as 90s, 10m or 2h.")] = None,
+    budget: Annotated[str | None, _model("TIME", "Time limit for training with auto, e.g. 90s, 10m or 2h.")] = None,
     keep_best: Annotated[
-        bool, _model(None, "Of auto: keep the best member alone, for cheap prediction.", "--keep-best", hidden=True)
+        bool, _model(None, "For auto: keep only the best member, for cheap prediction.", "--keep-best", hidden=True)
     ] = False,
     preset: Annotated[
         str | None, _model("NAME", "paper, default or a data set. Default: that of SOURCE, if any.")
@@ -71,7 +74,7 @@ def fit(
         str | None,
         _split(
             "SPLITS",
-            "'all' (every split, or ten seeds where there is one), or numbers like 0,1. Default: 0, or all folds.",
+            "'all' (every split; ten seeds if there is only one) or numbers such as 0,1. Default: 0, or all folds.",
         ),
     ] = None,
     seed: Annotated[int, _split("N", "Seed of the first run; each further run takes the next.")] = 0,
@@ -95,18 +98,21 @@ def fit(
     ] = "error",
     out: Annotated[Path, _output("FOLDER", "Folder for the records, the model and the page.")] = Path("run"),
     resume: Annotated[bool, _output(None, "Skip finished runs and continue an interrupted one.", "--resume")] = False,
-    overwrite: Annotated[bool, _output(None, "Replace the run that the folder holds.", "--overwrite")] = False,
+    overwrite: Annotated[bool, _output(None, "Replace the run in the folder.", "--overwrite")] = False,
     name: Annotated[str | None, _output("TEXT", "Name of the data on the page. Default: that of the source.")] = None,
+    dry_run: Annotated[
+        bool, _output(None, "Estimate time, memory and disk from a few epochs, and train nothing.", "--dry-run")
+    ] = False,
     compare: Annotated[bool, _output(None, "Train baselines on the same split, for the page.", hidden=True)] = True,
     patches: Annotated[
-        Path | None, _cluster("FOLDER", "The table that 'gpatcher patches' wrote, to train from.")
+        Path | None, _cluster("FOLDER", "Patch table to train from, written by 'gpatcher patches'.")
     ] = None,
     memory: Annotated[
         float | None,
         _cluster(
             "GIB",
-            "GiB that a run with fixed patches may take, which sets the batch size; for learned filters, GiB that "
-            "eigenvectors may take. Pages of files on disk do not count.",
+            "Memory limit in GiB: of the run with fixed patches, which sets the batch size; of the eigenvectors with "
+            "learned filters. The page cache does not count.",
         ),
     ] = None,
     device: Annotated[str, _cluster("DEVICE", "cpu, cuda, ...", hidden=True)] = "cpu",
@@ -124,7 +130,7 @@ def fit(
     ] = None,
     root: Root = None,
 ) -> None:
-    """Train, score and save: records.jsonl, a model and a page that shows how far to trust it.
+    """Train and evaluate a model; save it with its records and a page that shows how far to trust it.
 
     More options: --extractor, --group, --edge-time, --keep-best, --no-compare, --device, --jobs, --ray-address,
     --workers, --delimiter, --on-rare-class, --on-unknown-id, --on-duplicate-id, --on-missing-id.
@@ -156,8 +162,9 @@ def fit(
         splits=splits or ("all" if folds else "0"),
         seed=seed,
         device=device,
-        memory=None if memory is None else int(memory * 2**30),
+        memory=None if memory is None else gibibytes(memory, "--memory"),
         source=kept_source(source),
+        command=_command(source),
         patch_table=patches,
         engine=cluster,
         workers=workers,
@@ -170,6 +177,14 @@ def fit(
         later=later,
     )
 
+    if dry_run:
+        with step("estimating"), warnings_as_notes():
+            from gpatcher.runs.estimate import estimate_fit
+
+            estimate = estimate_fit(graph, model, settings, options)
+        screen.print(f"'gpatcher fit' would take {estimate}.", soft_wrap=True)
+        return
+
     def write_page(folder: Path) -> None:
         bar.stage("writing the page")
         write_run_page(read_evaluation(folder), folder / "report.html")
@@ -180,6 +195,17 @@ def fit(
         )
     _print_summary(screen, model, graph, records, out)
     _print_leaderboard(screen, read_evaluation(out))
+
+
+def _command(source: dict[str, Any]) -> str:
+    """Return the command line, with the URL of a database as it may be shown."""
+    shown, hide = [], False
+    for argument in sys.argv[1:]:
+        if hide or argument.startswith("--database="):
+            argument = f"{'' if hide else '--database='}{source.get('database')}"
+        hide = argument == "--database"
+        shown.append(argument)
+    return shlex.join(["gpatcher", *shown])
 
 
 def parse_seconds(text: str) -> float:
@@ -295,8 +321,10 @@ def _load(
 
 def _describe_tables(tables: Tables) -> Iterator[str]:
     """Say what was read and how it is used."""
+    from gpatcher.graph.split import is_labelled
+
     graph, encoder = tables.graph, tables.encoder
-    labelled = int((graph.labels() >= 0).sum())
+    labelled = int(is_labelled(graph.labels()).sum())
     direction = "directed" if graph.is_directed else "undirected"
     yield (
         f"Read {counted(graph.n, 'node')} and {counted(tables.counts.edge_rows, 'edge')}, taken as {direction}; "
@@ -342,7 +370,8 @@ def _progress_bar(screen: Console) -> Iterator[FitProgress]:
                 bar.update(task, total=total, completed=done)
 
             def epoch(self, run: int, runs: int, epoch: int, epochs: int, figures: dict[str, float]) -> None:
-                text = f"validation loss {figures['val_loss']:.3f}, accuracy {figures['val_accuracy']:.1%}"
+                text = f"validation loss {figures['val_loss']:.3f}"
+                text += f", accuracy {figures['val_accuracy']:.1%}" if "val_accuracy" in figures else ""
                 bar.update(task, description=f"run {run} of {runs}", total=epochs, completed=epoch, figures=text)
 
             def member(self, name: str, done: int, total: int) -> None:
@@ -359,17 +388,20 @@ def _print_summary(screen: Console, model: str, graph: Graph, records: list[Reco
 
     from gpatcher.runs.records import summarise
 
-    table = Table("split", "seed", "validation", "test", "epochs", "seconds", title=f"{model} on {graph.name}")
+    title = f"{model} on {graph.name}" + (", R² × 100" if graph.is_regression else "")
+    val, test = ("val", "test") if graph.is_regression else ("val_accuracy", "test_accuracy")
+    table = Table("split", "seed", "validation", "test", "epochs", "seconds", title=title)
     for record in records:
-        test = "no labels" if record["test_accuracy"] is None else f"{100 * record['test_accuracy']:.1f}"
+        score = "no labels" if record[test] is None else f"{100 * record[test]:.1f}"
         epochs = "-" if record["epochs"] is None else str(record["epochs"])
-        figures = (f"{100 * record['val_accuracy']:.1f}", test, epochs, f"{record['seconds']:.1f}")
+        figures = (f"{100 * record[val]:.1f}", score, epochs, f"{record['seconds']:.1f}")
         table.add_row(str(record["split"]), str(record["seed"]), *figures)
     screen.print(table)
-    scored = [record["test_accuracy"] for record in records if record["test_accuracy"] is not None]
+    scored = [record[test] for record in records if record[test] is not None]
     if scored:
         summary = summarise(scored)
-        screen.print(f"Test accuracy: {summary}, {summary.interval}", style="bold")
+        named = "R² × 100 on test" if graph.is_regression else "Test accuracy"
+        screen.print(f"{named}: {summary}, {summary.interval}", style="bold")
     peak = max(record["peak_rss_mb"] for record in records)
     sizes = {record["batch_size"] for record in records} - {None}
     batches = f" with batches of {', '.join(counted(size, 'node') for size in sizes)}" if sizes else ""
@@ -383,12 +415,12 @@ def _print_summary(screen: Console, model: str, graph: Graph, records: list[Reco
         screen.print(f"Predictions for {counted(count, 'node')}: {out}/predictions.parquet", soft_wrap=True)
 
 
-def _print_leaderboard(screen: Console, evaluation: Evaluation) -> None:
+def _print_leaderboard(screen: Console, evaluation: Evaluation | RegressionEvaluation) -> None:
     from rich.table import Table
 
-    from gpatcher.report.leaderboard import leaderboard_cells, verdict
+    from gpatcher.report.leaderboard import leaderboard_cells, leaderboard_columns, verdict
 
-    table = Table(*("model", "validation", evaluation.part, "95 % interval", "seconds", "ms/node", "weight"))
+    table = Table(*leaderboard_columns(evaluation))
     for row in evaluation.leaderboard:
         table.add_row(*leaderboard_cells(row), style="bold" if row.role == "model" else None)
     screen.print(table)

@@ -17,7 +17,7 @@ from gpatcher.cli.console import option, step, warnings_as_notes
 from gpatcher.errors import InputError
 
 if TYPE_CHECKING:
-    from gpatcher.estimator.base import NodeClassifier
+    from gpatcher.estimator.base import NodeModel
     from gpatcher.graph.graph import Graph
     from gpatcher.graph.unseen import UnseenNodes
     from gpatcher.tables.load import Tables
@@ -54,7 +54,13 @@ def graph_source(
     ] = None,
     database: Annotated[str | None, _data("URL", DATABASE_HELP)] = None,
     id_column: Annotated[str, _data("COLUMN", "Column of --nodes with the id.", "--id")] = "id",
-    label: Annotated[str, _data("COLUMN", "Column of --nodes with the class, empty where unknown.")] = "label",
+    label: Annotated[
+        str, _data("COLUMN", "Column of --nodes with the class or the number to predict, empty where unknown.")
+    ] = "label",
+    task: Annotated[
+        str | None,
+        _data("NAME", "classification or regression. Default: regression if the labels are many different numbers."),
+    ] = None,
     source_column: Annotated[str, _data("COLUMN", "Column of --edges with the source.", "--source")] = "source",
     target_column: Annotated[str, _data("COLUMN", "Column of --edges with the target.", "--target")] = "target",
     weight: Annotated[str | None, _data("COLUMN", "Column of --edges with a positive weight.")] = None,
@@ -62,14 +68,14 @@ def graph_source(
         str | None, _data("COLUMNS", "Columns of --nodes to learn from: a,b,c. Default: all others.")
     ] = None,
     edge_features: Annotated[
-        str | None, _data("COLUMNS", "Columns of --edges that become features of both ends. Default: all others.")
+        str | None, _data("COLUMNS", "Columns of --edges that become features of both endpoints. Default: all others.")
     ] = None,
     columns: Annotated[
         list[str] | None,
         _data(
             "COLUMN=KIND",
-            "Kind of a column, e.g. age=number,zip=category; number, raw, boolean, category, code, date, text, length "
-            "or ignore. Default: by its type and values.",
+            "Kinds of columns, e.g. age=number,zip=category: number, raw, boolean, category, code, date, text, length "
+            "or ignore. Default: inferred from type and values.",
             "--column",
         ),
     ] = None,
@@ -108,6 +114,7 @@ def graph_source(
             "--database": database is not None,
             "--id": id_column != "id",
             "--label": label != "label",
+            "--task": task is not None,
             "--source": source_column != "source",
             "--target": target_column != "target",
             "--weight": weight is not None,
@@ -133,6 +140,7 @@ def graph_source(
         **places,
         "id": by_table(id_column, of_nodes),
         "label": by_table(label, of_nodes),
+        "task": task,
         "source": by_table(source_column, of_edges),
         "target": by_table(target_column, of_edges),
         "weight": None if weight is None else by_table(weight, of_edges),
@@ -289,7 +297,7 @@ def load_run_graph(folder: Path, root: Path | None) -> tuple[Graph, dict[str, An
         return load_run_graph(folder, root)
 
 
-def load_run_model(folder: Path, graph: Graph, patches: Path | None = None) -> NodeClassifier:
+def load_run_model(folder: Path, graph: Graph, patches: Path | None = None) -> NodeModel:
     """Load the model that `gpatcher fit` wrote into a folder; ``graph`` is the one it was trained on."""
     with step("loading the model"):
         from gpatcher.estimator.ensemble import load_model

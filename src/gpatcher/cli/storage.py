@@ -25,10 +25,10 @@ _CHECKED = 8  # nodes compared at a time: each takes a few arrays of n numbers
 def store(
     source: dict[str, Any],
     out: Annotated[Path, option("FOLDER", "The new folder; it is a SOURCE for every command.")] = Path("graph"),
-    memory: Annotated[float, option("GIB", "GiB that the edges of tables may take at a time.")] = 1.0,
+    memory: Annotated[float, option("GIB", "Memory for reading edges from tables, in GiB.")] = 1.0,
     root: Root = None,
 ) -> None:
-    """Write a graph to a folder from which it is memory-mapped; tables of edges may be larger than memory."""
+    """Write a graph to a folder that is memory-mapped when read; tables of edges may be larger than memory."""
     from gpatcher.graph.storage import open_graph, save_graph
 
     screen, memory_bytes = console(), gibibytes(memory, "--memory")
@@ -67,6 +67,9 @@ def patches(
     ray_address: Annotated[
         str | None, option("HOST:PORT", "A running Ray cluster, or auto. Default: a local one.")
     ] = None,
+    dry_run: Annotated[
+        bool, option(None, "Estimate time, memory and disk from a sample of nodes, and write nothing.", "--dry-run")
+    ] = False,
     check: Annotated[int, option("N", "Compare N sampled nodes with the exact ranking.", min=0)] = 0,
     root: Root = None,
 ) -> None:
@@ -81,6 +84,11 @@ def patches(
     chosen = make_engine(engine, threads, ray_address)
     graph = load_source(source, root)
     screen = console()
+    if dry_run:
+        from gpatcher.runs.estimate import estimate_patches
+
+        screen.print(f"'gpatcher patches' would take {estimate_patches(graph, extractor, threads)}.", soft_wrap=True)
+        return
     bar = _Bar(screen, graph.n)
     try:
         with bar.bar:

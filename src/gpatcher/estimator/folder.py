@@ -37,7 +37,7 @@ def read_model_manifest(folder: Path) -> ModelManifest:
     """Read and check the description of a saved model."""
     path = folder / MODEL
     if not path.is_file():
-        raise InputError(f"{folder} holds no saved model: it has no {MODEL}; 'gpatcher fit' writes one")
+        raise InputError(f"{folder} contains no saved model ({MODEL} is missing); 'gpatcher fit' writes one")
     manifest: ModelManifest = read_manifest(path, MODEL_FORMAT, MODEL_VERSION, "saved model", ModelManifest)
     return manifest
 

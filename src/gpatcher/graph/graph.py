@@ -30,7 +30,7 @@ from gpatcher.graph.checks import (
     warn_self_loops,
 )
 from gpatcher.graph.csr import rows_of_edges, undirected_rows, update_hash
-from gpatcher.graph.split import PARTS, Split
+from gpatcher.graph.split import PARTS, Split, is_labelled
 from gpatcher.graph.types import NodeTypes
 from gpatcher.kernels.csr import clear_diagonal, count_one_way, count_self_loops, scale_both_sides, sum_rows
 
@@ -61,10 +61,10 @@ class Graph:
         Edge weights; None if every edge has weight 1.
     x : array or scipy CSR array, shape (n, d), optional
         Features; the array may be memory-mapped.
-    y : int64 array, shape (n,), optional
-        Class of each node, -1 for unlabelled nodes.
+    y : int64 or float64 array, shape (n,), optional
+        Class of each node, -1 for unlabelled nodes; or the number to predict, NaN for unlabelled nodes.
     classes : tuple of str
-        Names of the classes.
+        Names of the classes; empty if numbers are predicted.
     splits : tuple of Split
         Splits that belong to the data.
     name : str
@@ -91,7 +91,7 @@ class Graph:
     indices: IntArray
     weights: FloatArray | None = None
     x: Features | None = None
-    y: IntArray | None = None
+    y: IntArray | FloatArray | None = None
     classes: tuple[str, ...] = ()
     splits: tuple[Split, ...] = ()
     name: str = "graph"
@@ -130,6 +130,16 @@ class Graph:
     def num_classes(self) -> int:
         """Number of classes, 0 without labels."""
         return len(self.classes)
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether the labels are numbers to predict, not classes."""
+        return self.y is not None and self.y.dtype.kind == "f"
+
+    @property
+    def num_outputs(self) -> int:
+        """Outputs of a model: one per class, or one number; 0 without labels."""
+        return 1 if self.is_regression else self.num_classes
 
     @cached_property
     def self_loops(self) -> int:
@@ -215,9 +225,9 @@ class Graph:
         """Return the source of each stored edge, shape (m,); its target is in ``indices``."""
         return np.repeat(np.arange(self.n), np.diff(self.indptr))
 
-    def labels(self) -> IntArray:
+    def labels(self) -> npt.NDArray[Any]:
         """Return ``y``; raise an error if no node has a label."""
-        if self.y is None or not self.num_classes:
+        if self.y is None or not (self.num_classes or (self.is_regression and is_labelled(self.y).any())):
             raise InputError(f"{self.name} has no labels; pass y with the class of each node, -1 for unlabelled nodes")
         return self.y
 
@@ -325,6 +335,7 @@ class Graph:
         *,
         weights: Any = None,
         classes: Sequence[str] | None = None,
+        task: str | None = None,
         splits: Sequence[Split] = (),
         name: str = "graph",
         node_ids: npt.NDArray[Any] | None = None,
@@ -340,14 +351,16 @@ class Graph:
             Sources and targets.
         x : array, tensor or scipy sparse matrix, shape (n, d), optional
             Features; shared, not copied.
-        y : array or tensor of int, shape (n,), optional
-            Class of each node, -1 for unlabelled nodes.
+        y : array or tensor, shape (n,), optional
+            Class of each node, -1 for unlabelled nodes; or the number to predict, NaN for unlabelled nodes.
         num_nodes : int, optional
             Number of nodes; by default the number of rows of ``x`` or ``y``, else the largest id + 1.
         weights : array or tensor, shape (m,), optional
             Positive edge weights.
         classes : sequence of str, optional
             Class names; by default "0", "1", ...
+        task : {"classification", "regression"}, optional
+            What ``y`` is; by default regression if some label has a fraction.
         splits, name, node_ids
             See `Graph`.
         """
@@ -361,7 +374,7 @@ class Graph:
         if not indices.size:
             warn_input(f"{name}: no edges, so {'the one node is' if n == 1 else f'all {n} nodes are'} isolated")
 
-        checked_y, names = check_labels(y, n, classes, name)
+        checked_y, names = check_labels(y, n, classes, name, task)
         graph = cls(
             indptr=indptr,
             indices=indices,
@@ -383,6 +396,7 @@ class Graph:
         y: Any = None,
         *,
         classes: Sequence[str] | None = None,
+        task: str | None = None,
         name: str = "graph",
         node_ids: npt.NDArray[Any] | None = None,
         node_types: NodeTypes | None = None,
@@ -410,7 +424,7 @@ class Graph:
             weight = np.concatenate([np.ones(p.stored_edges) if p.weights is None else p.weights for p in parts])
         source = np.concatenate([part._sources() for part in parts])
         rows, _ = rows_of_edges(source, np.concatenate([part.indices for part in parts]), weight, n)
-        checked_y, names = check_labels(y, n, classes, name)
+        checked_y, names = check_labels(y, n, classes, name, task)
         return cls(
             *rows,
             y=checked_y,
@@ -522,6 +536,8 @@ class Graph:
             parts.append(counted(self.num_features, "feature"))
         if self.num_classes:
             parts.append(f"{self.num_classes} classes")
+        if self.is_regression:
+            parts.append("numbers to predict")
         if self.splits:
             parts.append(counted(len(self.splits), "split"))
         return f"Graph({self.name!r}: {', '.join(parts)})"

@@ -10,6 +10,7 @@ import numpy as np
 from gpatcher.errors import InputError
 from gpatcher.graph.checks import encode_labels
 from gpatcher.graph.graph import Graph
+from gpatcher.graph.split import is_labelled
 
 
 def from_networkx(graph: nx.Graph, label: str | None, features: Sequence[str]) -> Graph:
@@ -47,7 +48,8 @@ def to_networkx(graph: Graph) -> nx.Graph:
     names = list(range(graph.n)) if graph.node_ids is None else list(graph.node_ids)
     y = np.full(graph.n, -1) if graph.y is None else graph.y
     for node, label in zip(names, y, strict=True):
-        result.add_node(node, **({"label": graph.classes[label]} if label >= 0 else {}))
+        known = bool(is_labelled(np.asarray(label)))
+        result.add_node(node, **({"label": graph.classes[label] if graph.classes else float(label)} if known else {}))
     for e, (a, b) in enumerate(zip(graph._sources(), graph.indices, strict=True)):
         attributes = {} if graph.weights is None else {"weight": float(graph.weights[e])}
         result.add_edge(names[a], names[b], **attributes)

@@ -74,7 +74,7 @@ def open_graph(folder: str | Path) -> Graph:
     """Open a graph written by `save_graph` or `store_tables`; its arrays are memory-mapped."""
     folder = Path(folder)
     if not (folder / _MANIFEST).is_file():
-        raise InputError(f"{folder} holds no graph: it has no {_MANIFEST}; 'gpatcher store' writes one")
+        raise InputError(f"{folder} contains no graph ({_MANIFEST} is missing); 'gpatcher store' writes one")
     manifest: _Manifest = read_manifest(folder / _MANIFEST, _FORMAT, _VERSION, "graph", _Manifest)
     for name, entry in manifest.files.items():
         check_file(folder / name, entry, _ADVICE)
@@ -119,8 +119,9 @@ def _check_structure(folder: Path, arrays: dict[str, npt.NDArray[Any]], manifest
     n, m = arrays["indptr"].size - 1, arrays["indices"].size
     if manifest.node_types and ("node_types" not in arrays or manifest.labelled_type not in manifest.node_types):
         raise _damaged(folder, "it lacks the types of the nodes")
-    bounds = {"indptr": (0, m), "indices": (0, n - 1), "y": (-1, len(manifest.classes) - 1)}
-    bounds["node_types"] = (0, len(manifest.node_types) - 1)
+    bounds = {"indptr": (0, m), "indices": (0, n - 1), "node_types": (0, len(manifest.node_types) - 1)}
+    if "y" in arrays and arrays["y"].dtype.kind != "f":
+        bounds["y"] = (-1, len(manifest.classes) - 1)
     if manifest.x_shape is not None:
         bounds |= {"x_indptr": (0, arrays["x_data"].size), "x_indices": (0, manifest.x_shape[1] - 1)}
     for name, (low, high) in bounds.items():
@@ -137,7 +138,7 @@ def _check_structure(folder: Path, arrays: dict[str, npt.NDArray[Any]], manifest
     for name in ("weights", "x", "x_data"):
         for values in _blocks(folder / f"{name}.npy", arrays[name]) if name in arrays else ():
             if not np.isfinite(values).all() or (name == "weights" and values.min() <= 0):
-                raise _damaged(folder / f"{name}.npy", "it holds values that are not finite, or weights below 0")
+                raise _damaged(folder / f"{name}.npy", "it contains values that are not finite, or negative weights")
 
 
 def _blocks(path: Path, array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
@@ -212,7 +213,7 @@ def _open_array(path: Path, shape: tuple[int, ...], dtype: str) -> npt.NDArray[A
     except (OSError, ValueError, EOFError) as error:
         raise _damaged(path, str(error)) from None
     if array.shape != shape or array.dtype.str != dtype:
-        raise _damaged(path, f"it holds {array.dtype} of shape {array.shape}, not {dtype} of {shape}")
+        raise _damaged(path, f"it has dtype {array.dtype} and shape {array.shape}, not {dtype} and {shape}")
     return array
 
 

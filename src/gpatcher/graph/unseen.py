@@ -137,11 +137,14 @@ class UnseenNodes:
     def extended(self) -> Graph:
         """Return the graph extended by the unseen nodes, which are unlabelled; O(n + m)."""
         graph, edges = self.graph, self.edges
-        y = None if graph.y is None else np.concatenate([graph.y, np.full(self.count, -1)])
+        unknown = np.full(self.count, np.nan if graph.is_regression else -1)
+        y = None if graph.y is None else np.append(graph.y, unknown)
         x = None if self.x is None else stack_rows(graph.x, self.x)
         if graph.relations:
             parts = {name: self.of_type(name).extended() for name in graph.relations}
-            return Graph.from_relations(parts, y, classes=graph.classes or None, name=graph.name).with_features(x)
+            task = "regression" if graph.is_regression else None
+            merged = Graph.from_relations(parts, y, classes=graph.classes or None, task=task, name=graph.name)
+            return merged.with_features(x)
         endpoints = []
         for part, position in ((graph, np.arange(graph.n)), (edges, self.rows)):
             source = np.repeat(position, np.diff(part.indptr))
@@ -158,6 +161,7 @@ class UnseenNodes:
                 num_nodes=graph.n + self.count,
                 weights=weights,
                 classes=graph.classes or None,
+                task="regression" if graph.is_regression else None,
                 name=graph.name,
             )
 
@@ -185,9 +189,7 @@ def _endpoints(graph: Graph, edge_index: Any, count: int) -> npt.NDArray[Any]:
     if endpoints.size == 0:
         endpoints = np.zeros((2, 0), np.int64)
     if endpoints.ndim != 2 or endpoints.shape[0] != 2 or endpoints.dtype.kind not in "iu":
-        raise InputError(
-            f"edge_index must hold integers in shape (2, edges), got {endpoints.dtype} in {endpoints.shape}"
-        )
+        raise InputError(f"edge_index must be integers of shape (2, edges), got {endpoints.dtype} of {endpoints.shape}")
     _check_endpoints(graph, endpoints, count)
     return endpoints
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import InputError, InputWarning, counted, some
-from gpatcher.estimator.base import NodeClassifier
+from gpatcher.estimator.base import NodeModel
 from gpatcher.estimator.ensemble import load_model
 from gpatcher.estimator.folder import load_run_graph, open_tables
 from gpatcher.graph.graph import Graph
@@ -48,7 +48,7 @@ class ServedRun:
         Where the graph came from: the names of the columns, among others.
     encoder : TableEncoder or None
         Makes features of the columns of unseen nodes.
-    classifier : NodeClassifier
+    classifier : NodeModel
     logits : float array, shape (n, C)
         Of all nodes of the graph, memory-mapped.
     parts : int array, shape (n,)
@@ -60,7 +60,7 @@ class ServedRun:
     graph: Graph
     source: dict[str, Any]
     encoder: Encoder | None
-    classifier: NodeClassifier
+    classifier: NodeModel
     logits: FloatArray
     parts: IntArray
     refusal: str | None = None
@@ -88,8 +88,8 @@ class ServedRun:
 
     @property
     def classes(self) -> list[str]:
-        """Names of the classes."""
-        return [str(name) for name in self.classifier.classes_]
+        """Names of the classes; none if numbers are predicted."""
+        return self.classifier.class_names_
 
     @property
     def has_numbers(self) -> bool:
@@ -123,8 +123,11 @@ class ServedRun:
         return {**explanation.to_dict(), "words": sentences(explanation)}
 
     def _answers(self, columns: Columns) -> list[dict[str, Any]]:
-        """Return a row per node; a number in it is exactly the float32 of the table."""
+        """Return a row per node; a number in it is exactly that of the table."""
         lists = {name: values.tolist() for name, values in columns.items()}
+        if not self.classes:
+            lists |= {name: [_finite(v) for v in lists[name]] for name in ("low", "high") if name in lists}
+            return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
         chances = [lists[f"probability_{name}"] for name in self.classes]
         rows = []
         for i, one in enumerate(zip(*chances, strict=True)):
@@ -213,7 +216,7 @@ def with_notes(work: Callable[..., Any], *arguments: Any) -> tuple[Any, list[str
     return result, list(dict.fromkeys(notes))
 
 
-def _shared_logits(classifier: NodeClassifier, graph: Graph, shared: Path) -> FloatArray:
+def _shared_logits(classifier: NodeModel, graph: Graph, shared: Path) -> FloatArray:
     """Map the logits of all nodes; the first worker computes them while others wait."""
     path = shared / _LOGITS
     while not path.is_file():
@@ -222,12 +225,18 @@ def _shared_logits(classifier: NodeClassifier, graph: Graph, shared: Path) -> Fl
                 time.sleep(0.1)
             elif not path.is_file():
                 with draft_of(path) as draft:
-                    shape = graph.n, len(classifier.classes_)
-                    written = np.lib.format.open_memmap(draft, mode="w+", dtype=np.float32, shape=shape)
+                    shape = graph.n, classifier.num_outputs
+                    dtype = np.float32 if classifier.class_names_ else np.float64
+                    written = np.lib.format.open_memmap(draft, mode="w+", dtype=dtype, shape=shape)
                     for nodes in piecewise(graph):
                         written[nodes] = classifier.decision_function(graph, nodes)
                     written.flush()
     return map_array(path)
+
+
+def _finite(value: float) -> float | None:
+    """Return a number, or null for the end of an infinite interval."""
+    return value if np.isfinite(value) else None
 
 
 def _table(name: str, rows: Sequence[Row], columns: Sequence[str]) -> pa.Table:

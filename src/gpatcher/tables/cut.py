@@ -13,11 +13,10 @@ import pyarrow.compute as pc
 from gpatcher.arrays import BoolArray, FloatArray
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
-from gpatcher.tables.nodes import to_floats
 from gpatcher.tables.options import TableOptions
 from gpatcher.tables.reader import TableSource
 from gpatcher.tables.typed import ONLY, edge_options, is_typed, name_tables
-from gpatcher.tables.values import is_number, to_seconds
+from gpatcher.tables.values import is_number, to_floats, to_seconds
 
 
 @dataclass(frozen=True, eq=False)

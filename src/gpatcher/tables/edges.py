@@ -24,10 +24,10 @@ from gpatcher.graph.graph import Graph
 from gpatcher.tables.database import Reader
 from gpatcher.tables.edge_columns import EdgePlan, EdgeSums
 from gpatcher.tables.ids import Ids
-from gpatcher.tables.nodes import NodeRows, to_floats
+from gpatcher.tables.nodes import NodeRows
 from gpatcher.tables.options import TableOptions
 from gpatcher.tables.reader import MEMORY_POOL, TableSource
-from gpatcher.tables.values import combine_chunks, is_number, is_text, to_numpy, uncastable_mask
+from gpatcher.tables.values import combine_chunks, is_number, is_text, to_floats, to_numpy, uncastable_mask
 
 _MAX_HASHED_IDS = 1 << 22  # with more ids, binary search is as fast as hash tables and needs no memory
 

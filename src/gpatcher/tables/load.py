@@ -16,7 +16,7 @@ import pyarrow as pa
 from gpatcher.arrays import Features
 from gpatcher.errors import InputError, counted, some, warn_input
 from gpatcher.graph.graph import Graph
-from gpatcher.graph.split import split_from_parts, stratified_folds, stratified_split, time_split
+from gpatcher.graph.split import is_labelled, split_from_parts, stratified_folds, stratified_split, time_split
 from gpatcher.tables.cut import Cut, cut_tables
 from gpatcher.tables.database import Reader
 from gpatcher.tables.edge_columns import EdgePlan, plan_edge_columns
@@ -50,7 +50,7 @@ class Tables:
     options: TableOptions
     split_values: Mapping[str, Any] = field(default_factory=dict, repr=False)  # value of each node, by option
     columns: tuple[ColumnSummary, ...] = ()  # how each column of the nodes is encoded
-    label_type: str | None = None  # int64 or bool, None if labels are text
+    label_type: str | None = None  # int64, bool or double, None if labels are text
     links: tuple[Link, ...] = ()  # what each edge type joins, if edges have types
     cut: Cut | None = None  # what lies after a cut in time
 
@@ -66,12 +66,13 @@ class Tables:
         options, graph = self.options, self.graph
         if graph.splits:
             return self
-        if graph.y is None or not graph.num_classes:
+        if graph.y is None or not is_labelled(graph.y).any():
             raise InputError(
                 f"no node has a label: column {options.label!r} of the nodes is missing or empty; name the column with "
                 "label=... (--label) and fill it in for some of the nodes"
             )
-        graph = _handle_rare_classes(graph, options.on_rare_class)
+        if not graph.is_regression:
+            graph = _handle_rare_classes(graph, options.on_rare_class)
         y = graph.labels()
         if options.time is not None:
             splits = [time_split(y, self.split_values["time"], train, val)]
@@ -155,6 +156,7 @@ def _join_tables(
             num_nodes=len(edge_rows.ids),
             weights=edge_rows.weights,
             classes=None if node_rows is None else node_rows.classes,
+            task=None if node_rows is None else node_rows.task,
             name=edge_table.stem if parsed.name is None else parsed.name,
             node_ids=edge_rows.ids.to_numpy(zero_copy_only=False),
         )

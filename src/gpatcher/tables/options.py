@@ -17,6 +17,7 @@ _CHOICES = {
     "on_duplicate_id": ("error", "first"),
     "on_missing_id": ("error", "drop"),
     "on_rare_class": ("error", "keep", "unlabel"),
+    "task": (None, "classification", "regression"),
 }
 _BY_TABLE = (
     "id",
@@ -43,7 +44,10 @@ class TableOptions:
     id : str
         Column of the nodes with unique ids: integers, text or another scalar dtype. Kept in ``Graph.node_ids``.
     label : str or None
-        Column of the nodes with the class, empty where unknown; None for no labels.
+        Column of the nodes with the class or the number to predict, empty where unknown; None for no labels.
+    task : {"classification", "regression"}, optional
+        What the labels are; by default numbers to predict if they are numbers with many values, see
+        `gpatcher.tables.labels.read_labels`.
     source, target : str
         Columns of the edges with the ids of the two endpoints.
     weight : str, optional
@@ -94,6 +98,7 @@ class TableOptions:
 
     id: Any = "id"
     label: Any = DEFAULT_LABEL
+    task: str | None = None
     source: Any = "source"
     target: Any = "target"
     weight: Any = None
@@ -123,7 +128,8 @@ class TableOptions:
                 raise InputError(f"delimiter {self.delimiter!r} is of text files; leave it out with a database")
         for option, choices in _CHOICES.items():
             if getattr(self, option) not in choices:
-                raise InputError(f"{option} must be one of {', '.join(choices)}, got {getattr(self, option)!r}")
+                named = ", ".join(choice for choice in choices if choice is not None)
+                raise InputError(f"{option} must be one of {named}, got {getattr(self, option)!r}")
         if self.source == self.target and isinstance(self.source, str):
             raise InputError(f"source and target are both column {self.source!r}; name the columns of both endpoints")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):

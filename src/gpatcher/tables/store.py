@@ -91,7 +91,7 @@ def _sorted_graph(
     if weighted:
         warn_unequal_weights(name, unequal // 2)
     np.save(draft / "indptr.npy", indptr)
-    y, classes = (None, ()) if rows is None else check_labels(rows.y, len(ids), rows.classes, name)
+    y, classes = (None, ()) if rows is None else check_labels(rows.y, len(ids), rows.classes, name, rows.task)
     # counting one-way edges would read the whole file in random order
     facts = {"self_loops": loops} | ({} if options.directed else {"one_way_edges": 0})
     graph = Graph(

@@ -110,8 +110,8 @@ def read_typed(nodes: Any, edges: Any, options: TableOptions) -> TypedTables:
             relations[name], directed, edge_counts = _read_relation(table, own, rows, ends, plan, first, n)
             links.append(Link(name, ends[0], ends[1], edge_counts["edge_rows"], directed))
             counts.append(edge_counts)
-    y = np.full(n, -1)
     part = rows[labelled]
+    y = np.full(n, np.nan if part.task == "regression" else -1)
     at = slice(first[labelled], first[labelled] + len(part.ids.values))
     if part.y is not None:
         y[at] = part.y
@@ -119,6 +119,7 @@ def read_typed(nodes: Any, edges: Any, options: TableOptions) -> TypedTables:
         relations,
         y=None if part.y is None else y,
         classes=part.classes,
+        task=part.task,
         name=options.name or "+".join(relations),
         node_ids=_node_ids(rows) if several else part.ids.values.to_numpy(zero_copy_only=False),
         node_types=_node_types(rows, labelled) if several else None,
