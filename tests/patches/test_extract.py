@@ -157,7 +157,8 @@ def test_parameters_of_other_extractors_are_ignored_and_unknown_ones_refused():
     assert make_extractor("ppr", {"K": 3, "sigma": "relu"}) == PPR()
     with pytest.raises(InputError, match=r"no parameter 'sizes'; did you mean 'size'\?"):
         make_extractor("ppr", {"sizes": 3})
-    with pytest.raises(InputError, match=r"no parameter 'nonsense'; ppr has c, direction, edge_type, eps, self_loops, size"):
+    own = "c, direction, edge_type, eps, self_loops, size"
+    with pytest.raises(InputError, match=f"no parameter 'nonsense'; ppr has {own}"):
         make_extractor("ppr", {"nonsense": 3})
 
 
