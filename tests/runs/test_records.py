@@ -1,7 +1,10 @@
 """Records: appended whole, read back whole, one schema whoever asks, and the summary over them."""
 
+import contextlib
 import json
-import multiprocessing
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -15,13 +18,35 @@ from gpatcher.datasets.load import load_graph
 from gpatcher.errors import InputError, InputWarning
 from gpatcher.estimator.memory import peak_rss_mb
 from gpatcher.runs.fit import FitOptions, fit_splits
-from gpatcher.runs.records import RECORD_VERSION, append_record, read_records, settings_hash, summarise, versions
+from gpatcher.runs.records import (
+    RECORD_VERSION,
+    append_record,
+    parse_record,
+    read_records,
+    settings_hash,
+    summarise,
+    versions,
+)
 from gpatcher.runs.run import Job
 from gpatcher.runs.settings import complete
 
 
 def record(**fields):
     return {"version": RECORD_VERSION, **fields}
+
+
+def test_every_changed_bit_of_a_record_is_noticed():
+    stored = {"version": RECORD_VERSION, "test": 0.8125, "split": 3}
+    line = json.dumps({**stored, "checksum": "fef5660bb0589b99"}).encode()
+    assert parse_record(line) == stored
+    for place in range(len(line)):
+        for bit in range(8):
+            damaged = bytearray(line)
+            damaged[place] ^= 1 << bit
+            with contextlib.suppress(ValueError):
+                parsed = parse_record(bytes(damaged))
+                # where the name of the checksum itself is changed, the rest is as it was
+                assert {name: parsed.get(name) for name in stored} == stored, (place, bit)
 
 
 def test_records_come_back_in_order(tmp_path):
@@ -94,21 +119,28 @@ def test_a_record_of_another_version_is_refused_with_a_way_out(tmp_path, line, v
         read_records(path)
 
 
-def _append_many(path, who, count):
-    for k in range(count):
-        # of different lengths, some longer than a pipe's atomic write
-        append_record(path, record(who=who, k=k, text="x" * (37 * k % 9000)))
+APPEND = """
+import sys, time
+from pathlib import Path
+from gpatcher.runs.records import RECORD_VERSION, append_record
+path, who = Path(sys.argv[1]), int(sys.argv[2])
+path.with_name(f"ready-{who}").touch()
+while not path.with_name("go").exists():
+    time.sleep(0.001)
+for k in range(60):
+    # of different lengths, some longer than a pipe's atomic write
+    append_record(path, {"version": RECORD_VERSION, "who": who, "k": k, "text": "x" * (37 * k % 9000)})
+"""
 
 
 def test_processes_that_append_at_once_keep_every_line(tmp_path):
     path = tmp_path / "records.jsonl"
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_append_many, args=(path, who, 60)) for who in range(3)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-        assert worker.exitcode == 0
+    workers = [subprocess.Popen([sys.executable, "-c", APPEND, path, str(who)]) for who in range(3)]
+    while len(list(tmp_path.glob("ready-*"))) < 3:
+        assert all(worker.poll() is None for worker in workers), "one ended too early"
+        time.sleep(0.01)
+    (tmp_path / "go").touch()
+    assert [worker.wait() for worker in workers] == [0, 0, 0]
     assert sorted((r["who"], r["k"]) for r in read_records(path)) == [(who, k) for who in range(3) for k in range(60)]
 
 
@@ -121,7 +153,7 @@ def test_the_hash_of_settings():
 
 def test_versions_and_memory():
     installed = versions()
-    assert {"python", "gpatcher", "torch", "torch_geometric", "numpy", "scipy"} == set(installed)
+    assert {"python", "gpatcher", "torch", "torch_geometric", "numpy", "scipy", "threads"} == set(installed)
     assert installed["numpy"] == np.__version__
     json.dumps(installed)
     assert 10 < peak_rss_mb() < 1e6
