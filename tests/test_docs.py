@@ -1,5 +1,6 @@
 """The documentation: its code runs, its site builds strictly, and it names every departure from the paper."""
 
+import ast
 import contextlib
 import re
 import runpy
@@ -7,6 +8,8 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import patch
@@ -16,6 +19,7 @@ import pytest
 import gpatcher
 from gpatcher import cli
 from gpatcher.baselines import BASELINES
+from gpatcher.estimator.portfolio import shipped_portfolio
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -48,8 +52,17 @@ def call(words, monkeypatch):
     assert not ended.value.code, f"{shlex.join(words)} ended with {ended.value.code}"
 
 
+def shortened(candidate):
+    """A candidate of the portfolio that takes seconds to train."""
+    part, name = {"patches": ("train", "epochs"), "trees": ("model", "iterations")}.get(candidate.kind, ("", ""))
+    settings = candidate.settings
+    return replace(candidate, settings={**settings, part: {**settings.get(part, {}), name: 5}}) if part else candidate
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if any(blocks(p))], ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_the_code_runs(page, tmp_path, monkeypatch):
+    portfolio = tuple(map(shortened, shipped_portfolio()))
+    monkeypatch.setattr("gpatcher.estimator.ensemble.shipped_portfolio", lambda: portfolio)
     monkeypatch.chdir(tmp_path)
     shutil.copytree(TABLES, tmp_path, dirs_exist_ok=True)
     monkeypatch.setenv("GPATCHER_CACHE", str(tmp_path / "cache"))
@@ -176,6 +189,32 @@ def test_the_names_in_paper_to_code_exist():
         module, _, attribute = name.rpartition(".")
         __import__(module)
         assert hasattr(sys.modules[module], attribute), f"there is no {name}"
+
+
+def is_defined(file, name):
+    """Whether a file of the package defines a function, a class, or a class with this method."""
+    first, _, method = name.partition(".")
+    nodes = ast.walk(ast.parse((ROOT / "src" / "gpatcher" / file).read_text()))
+    if not any(isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and n.name == first for n in nodes):
+        return False
+    module = import_module(f"gpatcher.{file.removesuffix('.py').replace('/', '.')}")
+    return not method or hasattr(getattr(module, first), method)
+
+
+def test_the_call_sequences_of_the_architecture_exist():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    sequences = text.partition("call sequences\n")[2].partition("\n## ")[0].split("\n**")[1:]
+    assert len(sequences) == 5
+    for sequence in sequences:
+        steps = re.split(r"^\d+\. ", sequence, flags=re.MULTILINE)[1:]
+        assert 8 <= len(steps) <= 12, sequence
+        for step in steps:
+            files = re.findall(r"`([\w/]+\.py)`", step)
+            assert files, f"{step!r} names no file"
+            for file in files:
+                assert (ROOT / "src" / "gpatcher" / file).is_file(), f"there is no {file}"
+            for file, name in re.findall(r"`([\w/]+\.py)`:(?: the route)? `([\w.]+)`", step):
+                assert is_defined(file, name), f"there is no {name} in {file}"
 
 
 def test_results_are_those_of_the_records(monkeypatch):

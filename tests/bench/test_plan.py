@@ -237,16 +237,25 @@ def test_one_file_adds_a_model(tmp_path):
     code = page.partition("```python\n")[2].partition("```")[0]
     (tmp_path / "gpatcher/baselines/spread.py").write_text(code)
     bench = ["bench", "csbm_sweep", "--datasets", "phi=0.5", "--models", "spread", "--splits", "0", "--out", "run"]
-    for arguments in (bench, ["report", "run", "--markdown", "run.md"]):
-        done = subprocess.run(
-            [sys.executable, "-c", "from gpatcher.cli import main; main()", *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+    both = f"""
+import sys
+from gpatcher.cli import main
+for arguments in ({bench}, ["report", "run", "--markdown", "run.md"]):
+    sys.argv = ["gpatcher", *arguments]
+    try:
+        main()
+    except SystemExit as ended:
+        assert not ended.code, ended.code
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", both],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
     assert "| spread | " in (tmp_path / "run.md").read_text()
     [spread] = [r for r in read_records(tmp_path / "run/records.jsonl") if r["row"] == "spread"]
     assert spread["error"] is None

@@ -27,7 +27,7 @@ def test_verify(tmp_path, command_in):
 
 
 def test_verify_of_nothing(tmp_path, command_in):
-    assert "holds nothing to verify" in command_in(tmp_path, "verify", ".", code=2).stderr
+    assert "nothing to verify" in command_in(tmp_path, "verify", ".", code=2).stderr
     assert "is not a folder" in command_in(tmp_path, "verify", "missing", code=2).stderr
 
 

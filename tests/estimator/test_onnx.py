@@ -24,8 +24,11 @@ def served(path, inputs):
 @pytest.mark.parametrize(
     "options",
     [
-        {"patches": {"size": 5, "eps": 0.05}},  # with empty positions
-        {"model": {"readout": ("ego", "mean")}, "features": {"adjacency_features": True, "normalise": "l2"}},
+        {
+            "patches": {"size": 5, "eps": 0.05},  # with empty positions
+            "model": {"readout": ("ego", "mean", "mixer")},
+            "features": {"adjacency_features": True, "normalise": "l2"},
+        },
         {
             "name": [{"name": "ppr", "size": 5}, {"name": "heterophily-aware", "size": 3, "K": 4}],
             "model": {"head_layers": 2, "skip": False},
@@ -39,7 +42,7 @@ def served(path, inputs):
             "model": {"rounds": 2, "norm": "batch", "readout": ("ego", "mean", "labels")},
         },
     ],
-    ids=["ppr", "sparse", "fixed and learned", "two fixed and labels", "rounds and labels"],
+    ids=["sparse with empty positions", "fixed and learned", "two fixed and labels", "rounds and labels"],
 )
 def test_the_outputs_agree(graph, tmp_path, quick, options):
     model = quick(**options, train={"epochs": 6}).fit(graph)

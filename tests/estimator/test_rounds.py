@@ -46,7 +46,7 @@ def deep(sources, *, rounds=2, norm="batch", structure=(), **train):
         model=ModelConfig(
             hidden=8, mixer_hidden=4, rounds=rounds, norm=norm, readout=("ego", "mean", "mixer", "labels")
         ),
-        train=TrainConfig(**{"epochs": 8, "lr": 0.02, "filter_lr": 10.0, "reselect_every": 3, **train}),
+        train=TrainConfig(**{"epochs": 4, "lr": 0.02, "filter_lr": 10.0, "reselect_every": 3, **train}),
     )
 
 
@@ -108,10 +108,10 @@ def test_only_training_labels_are_read(directed):
 @pytest.mark.parametrize(("kind", "batch_size"), [("two", None), ("learned", 16)])
 def test_an_interrupted_run_continues_with_the_same_numbers(directed, kind, batch_size, tmp_path):
     def stop(epoch, figures):
-        if epoch == 17:
+        if epoch == 12:
             raise KeyboardInterrupt
 
-    sources, options = SOURCES[kind], {"epochs": 25, "patience": 25, "batch_size": batch_size}
+    sources, options = SOURCES[kind], {"epochs": 14, "patience": 14, "batch_size": batch_size}
     whole = deep(sources, **options).fit(directed)
     path = tmp_path / "run.safetensors"
     with pytest.raises(KeyboardInterrupt):

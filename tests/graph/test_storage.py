@@ -118,7 +118,7 @@ def test_load_graph_opens_a_folder(tmp_path, monkeypatch):
     assert_same(load_graph("mine"), graph)
     assert_same(load_graph(str(tmp_path / "mine")), graph)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"empty holds no graph.*gpatcher store"):
+    with pytest.raises(InputError, match=r"empty contains no graph.*gpatcher store"):
         load_graph("empty")
 
 

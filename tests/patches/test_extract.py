@@ -118,16 +118,18 @@ def test_the_order_of_the_edges_does_not_matter(graphs, name):
     np.testing.assert_array_equal(one.score, two.score)
 
 
-def test_extracting_does_not_change_the_number_of_threads():
+def test_extracting_does_not_change_the_number_of_threads_nor_load_ray():
     """Numba's parallel kernels share OpenMP with torch; training after them must not run on more threads than set."""
     code = """
-import numpy as np, torch
+import sys, numpy as np, torch
+import gpatcher.patches.store
 from gpatcher.graph.graph import Graph
 from gpatcher.patches import extract_patches, make_extractor
 graph = Graph.from_edge_index(np.array([[0, 1], [1, 0]]))
 for name in ("ppr", "heat"):
     extract_patches(graph, make_extractor(name, {"size": 2}))
     print(torch.get_num_threads())
+assert "ray" not in sys.modules
 """
     for threads in ("1", "2"):
         variables = os.environ | {"OMP_NUM_THREADS": threads}

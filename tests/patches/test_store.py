@@ -258,7 +258,7 @@ def test_wrong_arguments_are_refused_before_anything_is_written(graph, tmp_path,
 
 
 def test_a_folder_without_a_table_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"holds no patch table.*gpatcher patches"):
+    with pytest.raises(InputError, match=r"no patch table.*gpatcher patches"):
         PatchTable.open(tmp_path)
 
 

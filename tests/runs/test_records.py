@@ -2,7 +2,9 @@
 
 import contextlib
 import json
-import multiprocessing
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -117,21 +119,28 @@ def test_a_record_of_another_version_is_refused_with_a_way_out(tmp_path, line, v
         read_records(path)
 
 
-def _append_many(path, who, count):
-    for k in range(count):
-        # of different lengths, some longer than a pipe's atomic write
-        append_record(path, record(who=who, k=k, text="x" * (37 * k % 9000)))
+APPEND = """
+import sys, time
+from pathlib import Path
+from gpatcher.runs.records import RECORD_VERSION, append_record
+path, who = Path(sys.argv[1]), int(sys.argv[2])
+path.with_name(f"ready-{who}").touch()
+while not path.with_name("go").exists():
+    time.sleep(0.001)
+for k in range(60):
+    # of different lengths, some longer than a pipe's atomic write
+    append_record(path, {"version": RECORD_VERSION, "who": who, "k": k, "text": "x" * (37 * k % 9000)})
+"""
 
 
 def test_processes_that_append_at_once_keep_every_line(tmp_path):
     path = tmp_path / "records.jsonl"
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_append_many, args=(path, who, 60)) for who in range(3)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-        assert worker.exitcode == 0
+    workers = [subprocess.Popen([sys.executable, "-c", APPEND, path, str(who)]) for who in range(3)]
+    while len(list(tmp_path.glob("ready-*"))) < 3:
+        assert all(worker.poll() is None for worker in workers), "one ended too early"
+        time.sleep(0.01)
+    (tmp_path / "go").touch()
+    assert [worker.wait() for worker in workers] == [0, 0, 0]
     assert sorted((r["who"], r["k"]) for r in read_records(path)) == [(who, k) for who in range(3) for k in range(60)]
 
 

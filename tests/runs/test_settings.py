@@ -387,7 +387,7 @@ def test_files_of_settings(tmp_path):
     assert read_settings(tmp_path) == read_settings(tmp_path / "best.json")
     for text in ("", "[]", '{"texas": 1}', '{"texas": {"gcn": {"trials": 3}}}', '{"texas": {"gcn": {"settings": {}}}}'):
         (tmp_path / "bad.json").write_text(text)
-        with pytest.raises(InputError, match=r"bad\.json does not hold settings.*gpatcher tune"):
+        with pytest.raises(InputError, match=r"bad\.json is not a file of settings.*gpatcher tune"):
             read_settings(tmp_path / "bad.json")
 
 

@@ -1,9 +1,4 @@
-"""A process group makes the steps that one process makes; a worker that is killed does not end the run."""
-
-import json
-import subprocess
-import sys
-from pathlib import Path
+"""A process group makes the steps that one process makes."""
 
 import numpy as np
 import pytest
@@ -55,31 +50,41 @@ def data():
     return FeatureTable(x), y, Split(np.arange(33), np.arange(33, 44), np.arange(44, N))
 
 
-def worker(rank, folder, make, config, size):
+# 33 training nodes: 16 + 16 + 1, of which the last cannot be shared; 32 + 1; all at once
+CASES = {
+    "batches": (Linear, TrainConfig(epochs=15, batch_size=16, lr=0.05)),
+    "class weights": (Linear, TrainConfig(epochs=15, batch_size=16, lr=0.05, class_weights=True)),
+    "whole": (Linear, TrainConfig(epochs=15, lr=0.05)),
+    # larger steps let rounding grow from epoch to epoch
+    "rounds": (two_rounds, TrainConfig(epochs=15, batch_size=16, lr=0.005)),
+}
+
+
+def worker(rank, folder, size):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=size)
     x, y, split = data()
-    train(make(), x, y, split, config, checkpoint=Path(folder) / "kept", group=ProcessGroup(together=True))
+    for name, (make, config) in CASES.items():
+        train(make(), x, y, split, config, checkpoint=folder / name, group=ProcessGroup(together=True))
     dist.destroy_process_group()
 
 
-# 33 training nodes: 16 + 16 + 1, of which the last cannot be shared; 32 + 1; all at once
-@pytest.mark.parametrize(
-    ("make", "batch_size", "class_weights", "lr"),
-    [
-        (Linear, 16, False, 0.05),
-        (Linear, 16, True, 0.05),
-        (Linear, None, False, 0.05),
-        (two_rounds, 16, False, 0.005),  # larger steps let rounding grow from epoch to epoch
-    ],
-)
-def test_a_group_makes_the_steps_of_one_process(tmp_path, make, batch_size, class_weights, lr):
-    config = TrainConfig(epochs=15, batch_size=batch_size, class_weights=class_weights, lr=lr)
-    mp.spawn(worker, (str(tmp_path), make, config, 2), nprocs=2)
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder of the checkpoints of all cases, trained by one group of two processes."""
+    folder = tmp_path_factory.mktemp("group")
+    mp.spawn(worker, (folder, 2), nprocs=2)
+    return folder
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_group_makes_the_steps_of_one_process(trained, name):
+    make, config = CASES[name]
     x, y, split = data()
     alone, together = make(), make()
     expected = fit(alone, x, y, split, config)
-    result = fit(together, x, y, split, config, checkpoint=tmp_path / "kept")  # finished: nothing is trained again
+    assert (trained / name).is_file()
+    result = fit(together, x, y, split, config, checkpoint=trained / name)  # finished: nothing is trained again
     for name in ("train_loss", "val_loss", "val_accuracy"):
         curves = [[figures[name] for figures in one.history] for one in (result, expected)]
         np.testing.assert_allclose(*curves, atol=1e-5)
@@ -109,33 +114,6 @@ def test_processes_that_read_different_checkpoints_are_stopped():
     x, y, split = data()
     with pytest.raises(InputError, match="file system that all machines share"):
         train(Linear(), x, y, split, TrainConfig(epochs=1), group=Divided())
-
-
-def test_a_killed_training_worker_on_a_cluster(loopback_only, tmp_path):
-    command = [*loopback_only, sys.executable, str(Path(__file__).with_name("ray_training.py")), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 0, done.stderr[-3000:]
-    output = json.loads(done.stdout.splitlines()[-1])
-    assert len(output["killed"]) == 1
-    epochs = [epoch for epoch, _ in output["losses"]]
-    again = next(i for i in range(1, len(epochs)) if epochs[i] <= epochs[i - 1])
-    assert epochs[again] == 21  # from the checkpoint of epoch 20
-    assert epochs[again:] == list(range(21, 41))
-    # the epochs made twice gave the same loss to the last bit, and all gave that of one process
-    before, after = dict(output["losses"][:again]), dict(output["losses"][again:])
-    assert {e: before[e] for e in before if e in after} == {e: after[e] for e in after if e in before}
-    curve = [(before | after)[epoch] for epoch in range(1, 41)]
-    np.testing.assert_allclose(curve, output["alone"], atol=1e-3)
-    assert output["gap"] < 1e-2
-    assert output["record"]["epochs"] == 40
-    assert output["record"]["batch_size"] == 64
-    assert sorted(path.name for path in (tmp_path / "run").iterdir() if not path.name.startswith(".")) == [
-        "evaluation.json",
-        "model.json",
-        "model.safetensors",
-        "records.jsonl",
-        "run.json",
-    ]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")

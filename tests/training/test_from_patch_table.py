@@ -315,7 +315,7 @@ def test_the_commands_from_graph_to_predictions(command, tmp_path):
     [
         (["--patches", "patches"], "pass --model fast"),
         (["--patches", "patches", "--model", "fast", "--set", "patches.size=4"], "pass --set patches.size=8"),
-        (["--patches", "nowhere", "--model", "fast"], "nowhere holds no patch table"),
+        (["--patches", "nowhere", "--model", "fast"], "nowhere has no patch table"),
         (["--engine", "ray", "--model", "fast"], "--engine ray trains from a patch table"),
         (["--workers", "2"], "--workers 2 is for a cluster; pass --engine ray too"),
         (["--engine", "spark"], "there is no engine 'spark'"),

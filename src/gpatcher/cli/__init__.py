@@ -74,7 +74,7 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Look at data": (inspect.datasets, inspect.diagnose),
     "Train and predict": (fit.fit, predict.predict, predict.explain, serve.serve, predict.export, inspect.settings),
     "Large graphs": (storage.store, storage.patches, verify.verify),
-    "Compare models": (bench.bench, bench.tune, bench.report),
+    "Compare models": (bench.compare, bench.bench, bench.tune, bench.report),
 }
 for panel, commands in PANELS.items():
     for command in commands:

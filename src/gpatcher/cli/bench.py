@@ -1,7 +1,8 @@
-"""Commands that compare models: `bench`, `tune` and `report`."""
+"""Commands that compare models: `compare`, `bench`, `tune` and `report`."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpatcher.cli.console import console, option, stoppable, table, warnings_as_notes
-from gpatcher.cli.sources import Root
+from gpatcher.cli.console import check_out, console, option, step, stoppable, table, warnings_as_notes
+from gpatcher.cli.sources import AsJson, Root
 from gpatcher.errors import InputError, counted
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def bench(
     ] = 0,
     root: Root = None,
 ) -> None:
-    """Run a table or figure. What is on record is not run again, so an interrupted run just continues."""
+    """Run an experiment: a table or figure. Jobs on record are skipped, so an interrupted run continues."""
     from gpatcher.bench.plan import experiment_names, load_experiment, plan_jobs
 
     screen = console()
@@ -189,7 +190,7 @@ def tune(
     jobs: Workers = 1,
     engine: Engine = "local",
     ray_address: RayAddress = None,
-    seed: Annotated[int, option("N", "Of the sampler; trial k draws by seed + k.", min=0, max=MAX_SEED)] = 0,
+    seed: Annotated[int, option("N", "Seed of the sampler; trial k uses seed + k.", min=0, max=MAX_SEED)] = 0,
     root: Root = None,
 ) -> None:
     """Choose settings on validation data, with the same number of trials for every model. Resumes by itself."""
@@ -237,11 +238,11 @@ def report(
     out: Annotated[
         Path | None, option("FILE", "The page. Default: RUN/report.html, or report.html for a bench.")
     ] = None,
-    markdown: Annotated[Path | None, option("FILE", "Also the tables in Markdown.")] = None,
-    csv: Annotated[Path | None, option("FILE", "Also all cells as CSV.")] = None,
-    latex: Annotated[Path | None, option("FILE", "Also the tables in LaTeX.")] = None,
+    markdown: Annotated[Path | None, option("FILE", "Also write the tables as Markdown.")] = None,
+    csv: Annotated[Path | None, option("FILE", "Also write all cells as CSV.")] = None,
+    latex: Annotated[Path | None, option("FILE", "Also write the tables as LaTeX.")] = None,
 ) -> None:
-    """Make the page of a run or of a bench again, from what it left behind and without training."""
+    """Rebuild the page of a run or a bench from its files, without training."""
     screen = console()
     if (folder / "evaluation.json").is_file():
         from gpatcher.report.run import write_run_page
@@ -268,3 +269,39 @@ def report(
     for line in verdict(boards):
         screen.print(f"- {line}", soft_wrap=True)
     screen.print(f"Written: {', '.join(map(str, written))}", soft_wrap=True)
+
+
+def compare(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders that 'gpatcher fit' wrote.")],
+    out: Annotated[Path | None, option("FILE", "Also write a page, e.g. compare.html.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare runs on the test nodes that all of them have, each with the first: difference and paired interval."""
+    check_out(out)
+    with step("reading the predictions"):
+        from gpatcher.report.compare import COLUMNS, comparison_lines, comparison_rows, write_comparison
+        from gpatcher.runs.compare import compare_runs
+
+        comparison = compare_runs(folders)
+    if out is not None:
+        write_comparison(comparison, out)
+    if as_json:
+        runs = [
+            {
+                "run": str(folder),
+                "model": run.model,
+                "accuracy": run.accuracy,
+                "interval": list(run.interval),
+                "difference": None if run.difference is None else vars(run.difference),
+                "calibration_error": run.calibration_error,
+            }
+            for folder, run in zip(folders, comparison.runs, strict=True)
+        ]
+        typer.echo(json.dumps({"nodes": len(comparison.y), "runs": runs}))
+        return
+    screen = console()
+    screen.print(table(COLUMNS, comparison_rows(comparison)))
+    for line in comparison_lines(comparison):
+        screen.print(line, soft_wrap=True)
+    if out is not None:
+        screen.print(f"The page is in {out}", soft_wrap=True)

@@ -14,7 +14,7 @@ from gpatcher.cli.sources import AsJson, Root, load_source, load_source_tables, 
 
 
 def datasets(root: Root = None, as_json: AsJson = False) -> None:
-    """List the named data sets: what is in them, and whether their files are on this machine."""
+    """List the named data sets with their sizes, and whether their files are on this machine."""
     from gpatcher.datasets.registry import NAMED, dataset_root, is_present
 
     # measured once by tools/datasets.py: to load them all takes half a minute
@@ -48,7 +48,7 @@ def diagnose(
     ] = True,
     root: Root = None,
 ) -> None:
-    """Measure how heterophilous a graph is, in which frequencies its labels lie, what is wrong and what to try."""
+    """Measure the heterophily of a graph and the frequencies of its labels; list problems and what to try."""
     check_out(out)
     with step("reading the graph"):
         tables = load_source_tables(source) if "edges" in source else None

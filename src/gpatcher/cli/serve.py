@@ -28,7 +28,7 @@ def serve(
     timeout: Annotated[float, option("SECONDS", "Time that a request may take.")] = 10.0,
     root: Root = None,
 ) -> None:
-    """Answer requests for predictions and explanations over HTTP, with a page to look a node up."""
+    """Serve predictions and explanations over HTTP, with a page to look up nodes."""
     from gpatcher.serve.guard import Limits, check_token, is_loopback
     from gpatcher.serve.server import Settings, serve
 

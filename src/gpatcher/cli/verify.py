@@ -22,7 +22,7 @@ def verify(path: Annotated[Path, typer.Argument(metavar="FOLDER", help="A run, s
         manifests, files = manifests + 1, files + count
         problems += found
     if not manifests:
-        raise InputError(f"{path} holds nothing to verify: no file in it lists checksums")
+        raise InputError(f"{path} contains nothing to verify: no file in it lists checksums")
     for problem in problems:
         typer.echo(f"error: {problem}", err=True)
     summary = f"{counted(manifests, 'manifest')} and {counted(files, 'listed file')} in {path}"

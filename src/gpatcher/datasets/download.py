@@ -62,5 +62,5 @@ def download_failed(dataset: NamedSet, missing: list[str], raw: Path, error: Exc
     return InputError(
         f"{dataset.name}: {len(missing)} of {len(dataset.files)} files are missing from {raw}: {some(missing)}; "
         f"the download failed ({cause}); copy them to that folder by hand, or set root or GPATCHER_DATA to the folder "
-        "that holds them"
+        "that contains them"
     )

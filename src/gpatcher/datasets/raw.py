@@ -197,5 +197,5 @@ def read_raw(dataset: NamedSet, paths: Paths) -> Graph:
     counts = (graph.n, graph.stored_edges, graph.splits[0].test.size)
     if dataset.size is not None and counts != dataset.size:
         text = "{:,} nodes, {:,} edges and {:,} test nodes"
-        raise InputError(f"the files hold {text.format(*counts)} instead of {text.format(*dataset.size)}")
+        raise InputError(f"the files contain {text.format(*counts)} instead of {text.format(*dataset.size)}")
     return graph

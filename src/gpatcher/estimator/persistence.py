@@ -17,7 +17,7 @@ from gpatcher.errors import InputError
 from gpatcher.estimator.folder import MODEL, MODEL_FORMAT, MODEL_VERSION, read_model_manifest
 from gpatcher.graph.split import Split
 from gpatcher.io import check_file, list_files, make_folder, write_bytes, write_json
-from gpatcher.trust.calibration import Calibration
+from gpatcher.trust.calibration import Calibration, Intervals
 
 _TENSORS = "model.safetensors"
 _PARTS = ("train", "val", "test")
@@ -30,10 +30,10 @@ class SavedModel:
     kind: str  # of classifier, see `gpatcher.estimator.ensemble.load_model`
     parameters: dict[str, Any]  # of the classifier
     details: dict[str, Any]  # results of fitting besides the weights
-    classes: list[str]
+    classes: list[str]  # empty in a regression
     fingerprint: str  # of the graph
     split: Split
-    calibration: Calibration
+    calibration: Calibration | Intervals
     state: dict[str, Tensor]  # weights of the model
     source: dict[str, Any] | None = None  # where the graph came from, for the command line
 
@@ -77,7 +77,7 @@ class SavedModel:
                 classes=manifest.classes,
                 fingerprint=manifest.fingerprint,
                 split=Split(*(state.pop(f"split.{part}").numpy() for part in _PARTS)),
-                calibration=Calibration(
+                calibration=(Calibration if manifest.classes else Intervals)(
                     **manifest.calibration, scores=np.asarray(state.pop("calibration.scores").numpy())
                 ),
                 state=state,

@@ -76,7 +76,7 @@ class PatchTable:
         folder = Path(folder)
         manifest = _read_manifest(folder)
         if manifest is None:
-            raise InputError(f"{folder} holds no patch table: it has no {_MANIFEST}; 'gpatcher patches' writes one")
+            raise InputError(f"{folder} has no patch table ({_MANIFEST} is missing); 'gpatcher patches' writes one")
         if graph is not None:
             _check_graph(folder, manifest, graph)
         if not manifest.complete:
@@ -206,7 +206,7 @@ def write_patches(
     if shard is None:
         shard = min(max(-(-graph.n // _SHARDS), _SMALLEST_SHARD), _LARGEST_SHARD)
     if shard < 1:
-        raise InputError(f"a shard must hold at least 1 node, got {shard}")
+        raise InputError(f"a shard must have at least 1 node, got {shard}")
     folder = Path(folder)
     manifest: dict[str, Any] = {"format": _FORMAT, "version": _VERSION, "fingerprint": graph.fingerprint}
     manifest |= {"n": graph.n, "shard": shard, "extractor": asdict(extractor)}
@@ -239,7 +239,8 @@ def _make_shards(
         return
     done = sum(stop - start for number, (start, stop) in parts.items() if number in files)
     # as separate arrays: an executor sends each to every machine once
-    shared = (folder.absolute(), extractor, *walk_adjacency(graph, extractor.self_loops, extractor.direction))
+    adjacency = walk_adjacency(graph.of_type(extractor.edge_type), extractor.self_loops, extractor.direction)
+    shared = (folder.absolute(), extractor, *adjacency)
     for (number, (start, stop)), name in engine.map(_make_shard, missing, shared=shared):
         if not (folder / name).is_file():
             raise InputError(

@@ -12,7 +12,7 @@ from gpatcher.errors import InputError
 from gpatcher.io import exchange_folders, locked, make_folder, read_manifest, remove_folder, write_json
 
 _FORMAT, _VERSION = "gpatcher-run", 1
-MANIFEST = "run.json"
+MANIFEST, RECORDS, PREDICTIONS = "run.json", "records.jsonl", "predictions.parquet"
 
 
 @contextmanager
@@ -60,12 +60,12 @@ def _check(out: Path, identity: Mapping[str, Any], resume: bool) -> None:
     path = out / MANIFEST
     if not path.is_file():
         raise InputError(
-            f"{out} is not empty and holds no run of 'gpatcher fit' ({MANIFEST} is missing); choose another folder, or "
-            "pass --overwrite to replace what is in it"
+            f"{out} is not empty and contains no run of 'gpatcher fit' ({MANIFEST} is missing); choose another folder, "
+            "or pass --overwrite to replace what is in it"
         )
     if not resume:
         raise InputError(
-            f"{out} holds a run already; choose another folder with --out, continue it with --resume, or replace it "
+            f"{out} already contains a run; choose another folder with --out, continue it with --resume, or replace it "
             "with --overwrite"
         )
     kept = read_manifest(path, _FORMAT, _VERSION, "run")["identity"]

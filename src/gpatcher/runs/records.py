@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from gpatcher.errors import InputError, counted, some, warn_input
 from gpatcher.io import append_line, checksum
@@ -136,7 +136,7 @@ class Summary:
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """Summarise results in [0, 1] of several runs, such as accuracies; the interval is clipped to [0, 1]."""
+    """Summarise results up to 1 of several runs; the interval ends at 1, and at 0 unless some are negative, as R²."""
     array = np.asarray(values, dtype=float)
     if not array.size:
         raise InputError("there are no runs to summarise")
@@ -144,5 +144,5 @@ def summarise(values: Sequence[float]) -> Summary:
     if array.size == 1:
         return Summary(1, mean, None, None, None)
     std = float(array.std(ddof=1))
-    half = float(stats.t.ppf(0.975, array.size - 1)) * std / np.sqrt(array.size)
-    return Summary(array.size, mean, std, max(0.0, mean - half), min(1.0, mean + half))
+    half = float(stdtrit(array.size - 1, 0.975)) * std / np.sqrt(array.size)
+    return Summary(array.size, mean, std, max(0.0 if array.min() >= 0 else -np.inf, mean - half), min(1.0, mean + half))

@@ -75,7 +75,7 @@ def read_settings(path: Path) -> Shipped:
     except OSError:
         raise InputError(f"{path} does not exist; 'gpatcher tune' writes a file best.json") from None
     except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise InputError(f"{path} does not hold settings ({error}); 'gpatcher tune' writes such a file") from None
+        raise InputError(f"{path} is not a file of settings ({error}); 'gpatcher tune' writes one") from None
     return chosen
 
 
