@@ -10,21 +10,21 @@ import numpy as np
 import numpy.typing as npt
 
 from gpatcher.errors import InputError, counted, some
-from gpatcher.estimator.base import NodeModel
+from gpatcher.estimator.base import NodeModel, NodeRegressor
 from gpatcher.graph.split import is_labelled
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.runs.predict import logit_columns, typed_ids
 from gpatcher.tables.load import Tables
 from gpatcher.tables.unseen import read_new_tables
 from gpatcher.tables.write import write_table
-from gpatcher.training.metrics import measure, measure_all
+from gpatcher.training.metrics import measure_all
 
 LATER = "later.parquet"
 
 
 @dataclass(frozen=True, eq=False)
 class LaterNodes:
-    """What lies after a cut: a sentence, and the nodes with their classes or numbers, -1 or NaN where unknown."""
+    """What lies after a cut: a sentence, and the nodes with their classes, -1 where unknown, or numbers, NaN there."""
 
     note: str
     unseen: UnseenNodes | None = None
@@ -46,12 +46,15 @@ class LaterNodes:
         except InputError as error:
             return cls(f"{note} Nodes after it cannot be predicted: {error}.")
         position = {str(key): v for v, key in enumerate(ids.tolist())}
-        y: npt.NDArray[Any] = np.full(len(ids), np.nan if graph.is_regression else -1)
+        y = np.full(len(ids), np.nan if graph.is_regression else -1)
         names = {name: c for c, name in enumerate(graph.classes)}
         new_classes = set()
         for key, label in tables.cut.later_labels(graph):
-            y[position[key]] = float(label) if graph.is_regression else names.get(label, -1)
-            new_classes |= set() if graph.is_regression else {label} - names.keys()
+            if graph.is_regression:
+                y[position[key]] = _number(label)
+                continue
+            y[position[key]] = names.get(label, -1)
+            new_classes |= {label} - names.keys()
         if new_classes:
             note += f" Classes that only nodes after it have are not scored: {some(sorted(new_classes))}."
         return cls(note, unseen, y[unseen.predicted()])
@@ -75,9 +78,19 @@ class LaterNodes:
         if not labelled.any():
             return [self.note, found]
         count = counted(int(labelled.sum()), "labelled node")
-        if self.unseen.graph.is_regression:
-            r2 = measure("r2", self.y[labelled], logits[labelled, 0])
-            return [self.note, f"{found} On {count} among them: R² {'not defined' if r2 is None else f'{r2:.3f}'}."]
+        if isinstance(classifier, NodeRegressor):
+            figures = classifier.task_.measure_all(logits[labelled], self.y[labelled])
+            r2 = "not defined" if figures["r2"] is None else f"{figures['r2']:.3f}"
+            return [self.note, f"{found} On {count} among them: R² {r2}, RMSE {figures['rmse']:.4g}."]
         figures = measure_all(self.y[labelled], classifier.calibration_.probability(logits[labelled]))
         auc = "" if figures.get("roc_auc") is None else f", ROC-AUC {figures['roc_auc']:.1%}"
         return [self.note, f"{found} On {count} among them: accuracy {figures['accuracy']:.1%}{auc}."]
+
+
+def _number(text: str) -> float:
+    """Return a label as a number; one that is none, or infinite, is not scored."""
+    try:
+        value = float(text)
+    except ValueError:
+        return np.nan
+    return value if np.isfinite(value) else np.nan
