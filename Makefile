@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 export GPATCHER_DATA ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all coverage lint docs clean
+.PHONY: help install demo test test-all coverage campaign lint docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -30,6 +30,9 @@ test-all: install  ## run all tests, the slow ones too
 
 coverage: install  ## run the tests with coverage: a table here, pages in htmlcov/
 	$(BIN)/python -m pytest -n 2 --cov=gpatcher --cov-report=term --cov-report=html
+
+campaign: install  ## damage, kill and starve the program, continue where it stopped: docs/reliability.md
+	OMP_NUM_THREADS=1 $(BIN)/python tools/campaign
 
 lint: install  ## check with ruff and mypy
 	$(BIN)/ruff check .

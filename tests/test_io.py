@@ -3,6 +3,9 @@
 import hashlib
 import json
 import os
+import socket
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -41,6 +44,14 @@ def test_failed_draft_leaves_the_old_file(tmp_path, error):
         half_done(draft, error)
     assert (tmp_path / "file").read_text() == "old"
     assert names(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("place", [".", "..", "/"])
+def test_a_folder_is_no_file(tmp_path, monkeypatch, place):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="cannot be written"):
+        io.write_text(place, "text")
+    assert names(tmp_path) == []
 
 
 def test_json_without_nan(tmp_path):
@@ -116,6 +127,59 @@ def test_draft_of_a_killed_process_with_the_same_id_is_replaced(tmp_path):
         pass
     assert names(tmp_path) == ["new"]
     assert names(tmp_path / "new") == []
+
+
+def test_drafts_of_dead_processes_are_removed_by_the_next_write(tmp_path):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    host = socket.gethostname()
+    for pid in (ended.pid, 1):  # process 1 is alive
+        (tmp_path / f".file-{host}-{pid}.partial").write_text("half")
+    (tmp_path / f".folder-{host}-{ended.pid}.partial").mkdir()
+    io.write_text(tmp_path / "file", "text")
+    with io.new_folder(tmp_path / "folder"):
+        pass
+    assert names(tmp_path) == [f".file-{host}-1.partial", "file", "folder"]
+
+
+def test_folders_are_exchanged(tmp_path, monkeypatch):
+    for at_once in (True, False):
+        if not at_once:
+            monkeypatch.setattr(io, "_EXCHANGE", 1 << 20)  # a flag that no system has
+        for name in "ab":
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / "name").write_text(name)
+        io.exchange_folders(tmp_path / "a", tmp_path / "b")
+        assert [(tmp_path / name / "name").read_text() for name in "ab"] == ["b", "a"]
+        assert names(tmp_path) == ["a", "b"]
+
+
+SHORT = """
+import resource, sys
+import numpy as np
+from gpatcher import InputError, io
+from gpatcher.graph.graph import Graph
+from gpatcher.graph.storage import save_graph
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
+writes = {
+    "bytes": lambda: io.write_bytes("bytes", bytes(9000)),
+    "line": lambda: io.append_line("line", bytes(9000)),
+    "graph": lambda: save_graph(Graph.from_edge_index([[0], [1]], x=np.ones((2, 3000))), "graph"),
+}
+for name, write in writes.items():
+    try:
+        write()
+    except InputError as error:
+        print(name, "disk is full" in str(error), "bytes are free" in str(error), name in str(error))
+"""
+
+
+def test_short_writes_are_errors_that_name_the_file(tmp_path):
+    script = [sys.executable, "-c", SHORT]
+    ended = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines() == [f"{name} True True True" for name in ("bytes", "line", "graph")]
+    assert [(path.name, path.stat().st_size) for path in tmp_path.iterdir()] == [("line", 0)]
 
 
 # ------------------------------------------------------------------------------------------------ manifests

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpatcher.datasets.load import load_graph
     from gpatcher.errors import InputError
-    from gpatcher.estimator.classifier import GPatcherClassifier
-    from gpatcher.estimator.ensemble import AutoClassifier
-    from gpatcher.estimator.tables import TableClassifier
+    from gpatcher.estimator.classifier import GPatcherClassifier, GPatcherRegressor
+    from gpatcher.estimator.ensemble import AutoClassifier, AutoRegressor
+    from gpatcher.estimator.tables import TableClassifier, TableRegressor
     from gpatcher.graph.graph import Graph
     from gpatcher.graph.split import Split
     from gpatcher.graph.unseen import UnseenNodes
@@ -24,12 +24,15 @@ if TYPE_CHECKING:
 _MODULES = {
     "AddPatches": "gpatcher.patches.pyg",
     "AutoClassifier": "gpatcher.estimator.ensemble",
+    "AutoRegressor": "gpatcher.estimator.ensemble",
     "GPatcher": "gpatcher.model.gpatcher",
     "GPatcherClassifier": "gpatcher.estimator.classifier",
+    "GPatcherRegressor": "gpatcher.estimator.classifier",
     "Graph": "gpatcher.graph.graph",
     "InputError": "gpatcher.errors",
     "Split": "gpatcher.graph.split",
     "TableClassifier": "gpatcher.estimator.tables",
+    "TableRegressor": "gpatcher.estimator.tables",
     "UnseenNodes": "gpatcher.graph.unseen",
     "diagnose": "gpatcher.spectral.diagnosis",
     "extract_patches": "gpatcher.patches.extract",
@@ -40,12 +43,15 @@ _MODULES = {
 __all__ = [
     "AddPatches",
     "AutoClassifier",
+    "AutoRegressor",
     "GPatcher",
     "GPatcherClassifier",
+    "GPatcherRegressor",
     "Graph",
     "InputError",
     "Split",
     "TableClassifier",
+    "TableRegressor",
     "UnseenNodes",
     "diagnose",
     "extract_patches",

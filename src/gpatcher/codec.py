@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import zlib
 from base64 import b64decode, b64encode
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -53,9 +53,12 @@ def from_json(hint: Any, content: Any, where: str = "content") -> Any:
         hints = {field.name: _type_hints(hint)[field.name] for field in fields(hint)}
         if not isinstance(content, dict):
             raise ValueError(f"{where} must have the fields {', '.join(hints)}, got {str(content)[:40]!r}")
-        for name in hints.keys() ^ content.keys():
+        required = {
+            field.name for field in fields(hint) if field.default is MISSING and field.default_factory is MISSING
+        }
+        for name in (required - content.keys()) | (content.keys() - hints.keys()):
             raise ValueError(f"{where} {'lacks the' if name in hints else 'has the unknown'} field {name!r}")
-        return hint(**{name: from_json(hints[name], content[name], f"{where}.{name}") for name in hints})
+        return hint(**{name: from_json(hints[name], content[name], f"{where}.{name}") for name in content})
     if origin is np.ndarray:
         return _array(content, where)
     if origin is dict and isinstance(content, dict):

@@ -77,3 +77,36 @@ def check_count(**values: float) -> None:
     for name, value in values.items():
         if not value >= 1 or value != int(value):
             raise InputError(f"{name} must be an integer of at least 1, got {value}")
+
+
+def free_memory() -> int:
+    """Return the bytes that this process can still allocate: free memory, and what a limit (ulimit -v) leaves."""
+    import psutil
+
+    free = int(psutil.virtual_memory().available)
+    if sys.platform == "linux":
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit != resource.RLIM_INFINITY:
+            free = min(free, max(0, limit - int(psutil.Process().memory_info().vms)))
+    return free
+
+
+def check_memory(needed: float, what: str, advice: str) -> None:
+    """Raise before an allocation that cannot fit, with what it needs and what is free."""
+    if needed > 2**28 and needed > (free := free_memory()):
+        amounts = f"about {needed / 2**30:,.1f} GiB of memory, and {free / 2**30:,.1f} GiB are free"
+        raise InputError(f"{what} would take {amounts}; {advice}")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out: of Python, NumPy, pyarrow, torch or the dynamic linker."""
+    texts = (
+        "can't allocate memory",
+        "not enough memory",
+        "start new thread",
+        "allocate memory",
+        "failed to map segment",
+    )
+    return isinstance(error, MemoryError) or any(text in str(error) for text in texts)

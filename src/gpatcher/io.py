@@ -6,7 +6,9 @@ old file or the new one. The name of a draft starts with a dot and ends in ``.pa
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import glob
 import hashlib
 import json
 import os
@@ -26,6 +28,7 @@ from gpatcher.errors import InputError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _BLOCK_BYTES = 1 << 18  # read at a time for a hash
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 _SMALL_BYTES = 1 << 26  # files up to this size are compared with their checksum whenever they are opened
 
 
@@ -33,8 +36,7 @@ _SMALL_BYTES = 1 << 26  # files up to this size are compared with their checksum
 def draft_of(path: str | Path) -> Iterator[Path]:
     """Yield the path of a draft, which replaces ``path`` if the block ends without an error."""
     path = Path(path)
-    # one name per process: two machines of a cluster may write the same file
-    draft = path.with_name(f".{path.name}-{socket.gethostname()}-{os.getpid()}.partial")
+    draft = _own_draft(path)
     try:
         yield draft
         with draft.open("rb") as file:
@@ -47,6 +49,36 @@ def draft_of(path: str | Path) -> Iterator[Path]:
             draft.unlink()
 
 
+def _own_draft(path: Path) -> Path:
+    """Return the draft of this process for ``path``, and remove those of processes of this machine that were killed."""
+    path = path.absolute()  # '.' has no name
+    # one name per process: two machines of a cluster may write the same file
+    start = f".{path.name}-{socket.gethostname()}-"
+    for left in path.parent.glob(f"{glob.escape(start)}*.partial"):
+        pid = left.name[len(start) :].removesuffix(".partial")
+        if pid == str(os.getpid()) or not _is_alive(pid):  # its own: of a process with the same id, as in containers
+            _remove(left)
+    return path.parent / f"{start}{os.getpid()}.partial"
+
+
+def _is_alive(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except PermissionError:  # of another user
+        return True
+    except (ProcessLookupError, OverflowError, ValueError):
+        return False
+    return True
+
+
+def _remove(draft: Path) -> None:
+    if draft.is_dir():
+        shutil.rmtree(draft, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            draft.unlink()
+
+
 def write_bytes(path: str | Path, content: bytes | memoryview) -> None:
     """Write a file whole or not at all."""
     with draft_of(path) as draft, draft.open("wb", buffering=0) as file:
@@ -56,8 +88,8 @@ def write_bytes(path: str | Path, content: bytes | memoryview) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write text in UTF-8 whole or not at all."""
-    write_bytes(path, text.encode())
+    """Write text in UTF-8 whole or not at all; bytes of a path that are not UTF-8 are escaped."""
+    write_bytes(path, text.encode(errors="backslashreplace"))
 
 
 def write_json(path: str | Path, content: Any) -> None:
@@ -67,7 +99,8 @@ def write_json(path: str | Path, content: Any) -> None:
     """
     if isinstance(content, dict) and "format" in content:
         content = {**content, "checksum": _own_checksum(content)}
-    write_text(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    write_bytes(path, text.encode(errors="surrogatepass"))  # as `json.loads` decodes it
 
 
 def append_line(path: str | Path, line: bytes) -> None:
@@ -93,10 +126,8 @@ def new_folder(folder: str | Path) -> Iterator[Path]:
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists already; choose another folder or remove it")
-    parent = folder.absolute().parent
-    draft = parent / f".{folder.name}-{socket.gethostname()}-{os.getpid()}.partial"
+    draft = _own_draft(folder)
     try:
-        shutil.rmtree(draft, ignore_errors=True)  # of a killed process with the same id, as in containers
         draft.mkdir(parents=True)
         yield draft
         draft.replace(folder)
@@ -109,7 +140,10 @@ def new_folder(folder: str | Path) -> Iterator[Path]:
 def write_error(path: Path, error: OSError) -> InputError:
     """Return the `InputError` to raise if ``path`` cannot be written."""
     cause = error.strerror or str(error)
-    if error.errno in _FULL:
+    if error.errno in (*_FULL, None):  # NumPy gives no number where a write was short
+        with suppress(OSError):
+            folder = next(parent for parent in path.absolute().parents if parent.exists())
+            cause = f"{cause}, {shutil.disk_usage(folder).free:,} bytes are free"
         return InputError(f"the disk is full: {path} was not written ({cause}); make room and run the command again")
     return InputError(f"{path} cannot be written: {cause}; choose another folder")
 
@@ -128,22 +162,32 @@ def remove_folder(folder: Path) -> None:
     """Remove a folder with all that is in it, if it exists; it is renamed first, so that no half of it remains."""
     if not folder.exists():
         return
-    draft = folder.with_name(f".{folder.name}-{socket.gethostname()}-{os.getpid()}.partial")
+    draft = _own_draft(folder)
     try:
-        shutil.rmtree(draft, ignore_errors=True)
         folder.replace(draft)
     except OSError as error:
         raise write_error(folder, error) from None
     shutil.rmtree(draft, ignore_errors=True)
 
 
+def exchange_folders(one: Path, other: Path) -> None:
+    """Exchange two folders: at once where the system can (Linux), otherwise in three renames."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is not None and rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0:
+        return
+    between = _own_draft(one)
+    try:
+        one.replace(between)
+        other.replace(one)
+        between.replace(other)
+    except OSError as error:
+        raise write_error(one, error) from None
+
+
 def clear_drafts(folder: Path) -> None:
     """Remove the drafts that killed processes left in a folder."""
-    for draft in folder.glob(".*.partial"):
-        if draft.is_dir():
-            shutil.rmtree(draft, ignore_errors=True)
-        else:
-            draft.unlink(missing_ok=True)
+    for draft in list(folder.rglob(".*.partial")):
+        _remove(draft)
 
 
 @dataclass(frozen=True)

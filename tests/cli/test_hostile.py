@@ -61,3 +61,10 @@ def test_a_device_without_data_is_refused():
     with pytest.raises(InputError, match="the device 'meta' cannot be used"):
         check_device("meta")
     assert check_device("cpu").type == "cpu"
+
+
+def test_memory_that_runs_out_is_a_message(tmp_path, command_in):
+    words = ("fit", "csbm:n=60,features=4", "--model", "fast", "--no-compare", "--set", "model.hidden=10000000000")
+    assert "memory" in command_in(tmp_path, *words, code=2).stderr
+    shown = command_in(tmp_path, "patches", "csbm:n=60,features=4", "--size", "2000000000", code=2).stderr
+    assert "patches of 2,000,000,000 nodes for 60 nodes would take" in shown

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 import scipy.sparse.csgraph as csgraph
 
-from gpatcher.datasets.synthetic import GENERATORS, colouring, csbm, minesweeper, monophily, parse_source, rmat
+from gpatcher.datasets.synthetic import (
+    GENERATORS,
+    colouring,
+    csbm,
+    minesweeper,
+    monophily,
+    neighbour_sum,
+    parse_source,
+    rmat,
+)
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.kernels.rmat import draw_rmat
@@ -17,6 +26,7 @@ SMALL = {
     "colouring": dict(n=60),
     "monophily": dict(n=300, degree=8),
     "rmat": dict(n=300, m=900, features=4),
+    "neighbour_sum": dict(n=300),
 }
 
 
@@ -35,7 +45,7 @@ def test_graph_is_undirected_simple_and_split(name):
     assert graph.weights is None
     (split,) = graph.splits
     assert sum(split.sizes) == graph.n
-    assert set(graph.y[split.train]) == set(range(graph.num_classes))
+    assert graph.is_regression or set(graph.y[split.train]) == set(range(graph.num_classes))
     assert graph.x is None or graph.x.dtype == np.float32
 
 
@@ -259,6 +269,17 @@ def test_monophily_rejects_bad_arguments(arguments, message):
         monophily(**arguments)
 
 
+# ------------------------------------------------------------------------------------- neighbour_sum
+
+
+def test_neighbour_sum_follows_the_formula():
+    graph = neighbour_sum(n=300, own=0.5, noise=0.0)
+    around = dense(graph) @ graph.x / np.sqrt(np.maximum(graph.degrees(), 1))[:, None]
+    assert np.allclose(graph.y, 0.5 * graph.x[:, 0] + around[:, 0] + np.abs(around[:, 1]), atol=1e-5)
+    with pytest.raises(InputError, match="features must be at least 2"):
+        neighbour_sum(features=1)
+
+
 # ---------------------------------------------------------------------------------------------- rmat
 
 
@@ -389,6 +410,8 @@ def test_source_keeps_all_digits_of_a_seed():
         ("", "unknown generator ''"),
         ("csbm:p=3", "csbm has no argument 'p'; it has phi, n, degree, features, epsilon, seed, train, val"),
         ("csbm:n=12,n=14", "n is given twice"),
+        ("csbm:n=1000000000000", "would take about .* GiB of memory, and .* GiB are free; lower n"),
+        ("minesweeper:rows=1e9,columns=1e9", "GiB are free"),
         ("csbm:n=1.5", "n must be an integer, got '1.5'"),
         ("csbm:n=many", "n must be an integer, got 'many'"),
         ("csbm:n=inf", "n must be an integer, got 'inf'"),

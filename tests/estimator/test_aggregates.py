@@ -108,7 +108,8 @@ def test_unseen_nodes_are_predicted_as_in_the_extended_graph(graph, classifier):
         y = np.concatenate([graph.labels(), [-1, -1]])
         whole = replace(extended, y=y, classes=graph.classes)
         twin = type(classifier)(**classifier.get_params(deep=False))
-        twin.split_, twin.classes_, twin.fingerprint_ = model.split_, model.classes_, whole.fingerprint
+        twin.split_, twin.task_, twin.fingerprint_ = model.split_, model.task_, whole.fingerprint
+        twin.class_names_ = model.class_names_
         twin.extractors_, twin.present_, twin.state_ = model.extractors_, model.present_, model.state_
         twin._components, twin._prior = model._components, model._prior
         np.testing.assert_allclose(twin.decision_function(whole, [150, 151]), logits, atol=1e-4)

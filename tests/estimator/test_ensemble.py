@@ -70,7 +70,7 @@ def test_members_are_weighed_by_what_they_add(graph, fitted):
     held, logits = fitted.held_out_
     development = np.sort(np.concatenate([fitted.split_.train, fitted.split_.val]))
     np.testing.assert_array_equal(np.sort(held), development)
-    assert fitted.validation_accuracy() == np.mean(logits.argmax(1) == graph.labels()[held])
+    assert fitted.validation_score() == np.mean(logits.argmax(1) == graph.labels()[held])
     assert fitted.score() > 0.6
 
 
@@ -100,7 +100,7 @@ def test_same_seed_same_numbers_saved_and_loaded(graph, fitted, tmp_path):
     np.testing.assert_array_equal(loaded.decision_function(), fitted.decision_function())
     np.testing.assert_array_equal(loaded.predict_sets(level=0.8), fitted.predict_sets(level=0.8))
     assert [m.weight for m in loaded.members_] == [m.weight for m in fitted.members_]
-    assert loaded.validation_accuracy() == fitted.validation_accuracy()
+    assert loaded.validation_score() == fitted.validation_score()
     next((tmp_path / "members").iterdir()).rename(tmp_path / "elsewhere")
     with pytest.raises(InputError, match=r"members.* is missing.*train again"):
         load_model(tmp_path, graph)

@@ -39,7 +39,10 @@ def test_in_a_chain_of_transforms(graph):
     chain = T.Compose([T.NormalizeFeatures(), AddPatches(PPR(size=4)), T.ToUndirected()])
     data = chain(graph.to_pyg())
     assert data.patch_index.shape == (60, 4)
-    assert repr(chain.transforms[1]) == "AddPatches(PPR(size=4, c=0.5, eps=1e-05, self_loops=False, direction='both'))"
+    assert (
+        repr(chain.transforms[1])
+        == "AddPatches(PPR(size=4, c=0.5, eps=1e-05, self_loops=False, direction='both', edge_type=None))"
+    )
     # the argument is not changed
     given = graph.to_pyg()
     AddPatches(PPR(size=4))(given)

@@ -136,6 +136,12 @@ def test_page_in_a_browser(open_page, everything, tmp_path):
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
+@pytest.mark.browser
+def test_no_serious_finding_of_axe(open_page, everything, serious_findings, tmp_path):
+    page, _, _ = open_page(write_bench(read_bench(everything), tmp_path / "page.html"))
+    assert serious_findings(page) == []
+
+
 def test_differences_to_the_paper_are_coloured(tmp_path):
     folder = write(tmp_path, [record("table1", "texas", row, 0, t) for row, t in (("gpatcher", 0.9), ("gcn", 0.5))])
     text = write_bench(read_bench(folder), tmp_path / "p.html").read_text()

@@ -215,11 +215,13 @@ def test_the_summary_states_the_results(evaluation, fitted):
     gap = 100 * (evaluation.accuracy - baseline)
     assert f"{abs(gap):.1f} points {'above' if gap > 0 else 'below'} the best" in text
     worse, better = sorted((evaluation.raw, evaluation.calibrated), key=lambda curve: -curve.error)
-    assert "did not lower the error" in " ".join(in_short(replace(evaluation, raw=better, calibrated=worse)))
     small = replace(evaluation.calibration, temperature=1.3, nodes=20)
+    harmed = replace(evaluation, raw=better, calibrated=worse, calibration=small)
+    assert ("did not lower the error" in " ".join(in_short(harmed))) == (worse.error > better.error)
     rough = replace(evaluation, raw=worse, calibrated=better, calibration=small)
     assert "fewer than 100 validation nodes" in " ".join(in_short(rough))
-    fixed = replace(evaluation, calibration=replace(small, temperature=1.0))
+    fixed = replace(harmed, calibration=replace(small, temperature=1.0))
+    assert "did not lower" not in " ".join(in_short(fixed))
     assert "not scaled (T = 1.00)" in " ".join(in_short(fixed))
 
 
@@ -289,3 +291,10 @@ def test_the_page_of_one_node(open_page, fitted, tmp_path):
     rows = [table.locator("tbody tr").count() for table in page.locator("table").all()]
     assert sorted(rows) == sorted([len(explanation.columns), len(explanation.members)])
     assert page.locator(".scatterlayer .points path").count() == len(explanation.members)
+
+
+@pytest.mark.browser
+def test_no_serious_finding_of_axe_on_the_page_of_one_node(open_page, fitted, serious_findings, tmp_path):
+    page, _, _ = open_page(write_explanation(fitted.explain(3), tmp_path / "e.html", ["Without its edge ..."]))
+    assert "Without its edge" in page.locator("main").inner_text()
+    assert serious_findings(page) == []

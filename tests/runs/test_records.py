@@ -1,5 +1,6 @@
 """Records: appended whole, read back whole, one schema whoever asks, and the summary over them."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -17,13 +18,35 @@ from gpatcher.datasets.load import load_graph
 from gpatcher.errors import InputError, InputWarning
 from gpatcher.estimator.memory import peak_rss_mb
 from gpatcher.runs.fit import FitOptions, fit_splits
-from gpatcher.runs.records import RECORD_VERSION, append_record, read_records, settings_hash, summarise, versions
+from gpatcher.runs.records import (
+    RECORD_VERSION,
+    append_record,
+    parse_record,
+    read_records,
+    settings_hash,
+    summarise,
+    versions,
+)
 from gpatcher.runs.run import Job
 from gpatcher.runs.settings import complete
 
 
 def record(**fields):
     return {"version": RECORD_VERSION, **fields}
+
+
+def test_every_changed_bit_of_a_record_is_noticed():
+    stored = {"version": RECORD_VERSION, "test": 0.8125, "split": 3}
+    line = json.dumps({**stored, "checksum": "fef5660bb0589b99"}).encode()
+    assert parse_record(line) == stored
+    for place in range(len(line)):
+        for bit in range(8):
+            damaged = bytearray(line)
+            damaged[place] ^= 1 << bit
+            with contextlib.suppress(ValueError):
+                parsed = parse_record(bytes(damaged))
+                # where the name of the checksum itself is changed, the rest is as it was
+                assert {name: parsed.get(name) for name in stored} == stored, (place, bit)
 
 
 def test_records_come_back_in_order(tmp_path):
@@ -130,7 +153,7 @@ def test_the_hash_of_settings():
 
 def test_versions_and_memory():
     installed = versions()
-    assert {"python", "gpatcher", "torch", "torch_geometric", "numpy", "scipy"} == set(installed)
+    assert {"python", "gpatcher", "torch", "torch_geometric", "numpy", "scipy", "threads"} == set(installed)
     assert installed["numpy"] == np.__version__
     json.dumps(installed)
     assert 10 < peak_rss_mb() < 1e6

@@ -28,7 +28,10 @@ def test_leave_one_out_is_that_of_refitting(penalty, monkeypatch):
     ridge = Ridge(alpha=penalty * values.mean(), fit_intercept=False)
     columns = np.hstack([unit, np.ones((40, 1))])
     expected = cross_val_predict(ridge, columns, one_hot - mean, cv=LeaveOneOut()) + mean
-    assert module._leave_one_out(kernel, y).accuracy == pytest.approx((expected.argmax(1) == y).mean())
+    probe = module._leave_one_out(kernel, y)
+    assert probe.accuracy == pytest.approx((expected.argmax(1) == y).mean())
+    explained = 1 - ((one_hot - expected) ** 2).sum() / ((one_hot - mean) ** 2).sum()
+    assert probe.explained == pytest.approx(explained)
 
 
 @pytest.mark.parametrize(
@@ -84,4 +87,16 @@ def test_edge_cases():
     assert set(probe_sources(lone)) == {"majority", *module.SOURCES}
     bare = Graph.from_edge_index([np.arange(40), np.roll(np.arange(40), 1)], y=np.arange(40) % 2)
     assert "columns" not in probe_sources(bare)
-    assert best_source({"majority": Probe(0.6, 0.02), "columns": Probe(0.61, 0.02)}) is None
+    assert best_source({"majority": Probe(0.6, 0.02, 0.0, 0.0), "columns": Probe(0.61, 0.02, 0.01, 0.02)}) is None
+
+
+def test_a_rare_class_shows_in_what_is_explained():
+    """Every node predicts the frequent class, and yet the column tells how likely the rare one is."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1200, 1))
+    y = (rng.random(1200) < 0.4 / (1 + np.exp(-3 * x[:, 0]))).astype(int)
+    ring = [np.arange(1200), np.roll(np.arange(1200), 1)]
+    probes = probe_sources(Graph.from_edge_index(ring, y=y, x=np.hstack([x, np.ones_like(x)])))
+    assert abs(probes["columns"].accuracy - probes["majority"].accuracy) < 2 * probes["columns"].error
+    assert probes["columns"].explained > 0.05
+    assert best_source(probes) == "columns"

@@ -37,7 +37,7 @@ def test_edges_are_added_up_at_both_ends():
         "way = card: mean of edges": [2 / 3, 1, 2 / 3, None],
         "day: mean of edges": [START + 4.25 * DAY, START + 13 / 3 * DAY, START + 4 * DAY, None],
     }
-    assert tables.encoder.edges.node_names() == list(expected)
+    assert tables.encoder.edge_columns() == list(expected)
     alone = TableEncoder.fit(
         {name: pa.chunked_array([pa.array(values, pa.float64())]) for name, values in expected.items()},
         dict.fromkeys(expected, "number"),
@@ -51,7 +51,7 @@ def test_edges_are_added_up_at_both_ends():
 @pytest.mark.filterwarnings("ignore::gpatcher.errors.InputWarning")
 def test_directions_are_told_apart_in_a_directed_graph():
     tables = load_tables(NODES, EDGES, directed=True, edge_features=["amount"], features=[])
-    assert [row.column for row in tables.columns] == tables.encoder.edges.node_names()
+    assert [row.column for row in tables.columns] == tables.encoder.edge_columns()
     out, into = (tables.encoder.names().index(f"amount: sum of {side} edges") for side in ("outgoing", "incoming"))
     sums = np.array([[70, 30.5, 0, 0], [0, 50, 50.5, 0]])
     standard = (sums - sums.mean(axis=1, keepdims=True)) / sums.std(axis=1, keepdims=True)

@@ -503,7 +503,7 @@ def test_duplicate_and_missing_ids(write):
         ({"columns": {"ages": "number"}}, "no column 'ages'; did you mean columns='age'"),
         ({"group": "team"}, "no column 'team'"),
         ({"lable": "kind"}, "unknown option 'lable'; did you mean label"),
-        ({"zzz": 1}, "unknown option 'zzz'; the options are id, label, source"),
+        ({"zzz": 1}, "unknown option 'zzz'; the options are id, label, task, source"),
     ],
 )
 def test_bad_options(write, options, message):

@@ -47,11 +47,11 @@ class Baseline(nn.Module):
         super().__init__()
         check_at_least(1, features=features, hidden=hidden, layers=layers)
         check_fraction("dropout", dropout)
-        if not graph.num_classes:
+        if not graph.num_outputs:
             raise InputError(f"{graph.name} has no labels, so the number of classes is unknown; pass y")
         if not self.WEIGHTED:
             self.warn_weights(graph)
-        self.classes = graph.num_classes
+        self.classes = graph.num_outputs  # 1 if numbers are predicted
         self.widths = [hidden] * (layers - 1) + [self.classes]
         self.dropout = dropout
 

@@ -14,7 +14,7 @@ from torch_geometric.utils import softmax
 
 from gpatcher.arrays import IntArray
 from gpatcher.baselines.base import Baseline, FeatureProduct, Perceptron, Propagation
-from gpatcher.errors import check_at_least
+from gpatcher.errors import InputError, check_at_least
 from gpatcher.graph.graph import Graph
 from gpatcher.model.inputs import FeatureTable, SparseProduct
 
@@ -57,6 +57,8 @@ class BMGCN(Baseline):
     ) -> None:
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
         check_at_least(0, loop=loop, enhance=enhance, balance=balance)
+        if graph.is_regression:
+            raise InputError(f"BM-GCN models which classes are linked; the labels of {graph.name} are numbers")
         self.balance = balance
         matrix = graph.adjacency(self_loops=False)
         if loop:

@@ -7,7 +7,6 @@ processes share the work of one folder.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from gpatcher.bench.tasks import perform
 from gpatcher.io import claimed, make_folder
-from gpatcher.runs.records import Record, append_record, read_records
+from gpatcher.runs.records import Record, append_record, parse_record, read_records
 from gpatcher.runs.run import Job
 from gpatcher.scale.executors import Engine, ProcessEngine
 
@@ -54,7 +53,7 @@ class Ledger:
 def _outcomes(lines: bytes) -> Iterator[tuple[str, bool]]:
     for line in lines.splitlines():
         with suppress(ValueError, TypeError, KeyError, AttributeError):  # damaged; `read_records` counts such lines
-            record = json.loads(line)
+            record = parse_record(line)
             yield record["job"], record.get("error") is not None
 
 

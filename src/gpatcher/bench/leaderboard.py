@@ -141,13 +141,15 @@ def is_leaky(dataset: str) -> bool:
 
 
 def metric_of(dataset: str) -> str:
-    """Return the metric of a data set: accuracy or roc_auc."""
+    """Return the metric of a data set: accuracy, roc_auc, or r2 if numbers are predicted."""
+    if dataset.partition(":")[0] in ("neighbour_sum", "component"):
+        return "r2"
     return NAMED[dataset].metric if dataset in NAMED else "accuracy"
 
 
 def head(dataset: str) -> str:
     """Return the column title of a data set: with † if it leaks, and the metric if it is not accuracy."""
-    auc = " (AUC)" if metric_of(dataset) == "roc_auc" else ""
+    auc = {"roc_auc": " (AUC)", "r2": " (R²)"}.get(metric_of(dataset), "")
     return dataset_title(dataset) + (" †" if is_leaky(dataset) else "") + auc
 
 

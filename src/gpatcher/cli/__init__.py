@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
 
 from gpatcher import __version__
 from gpatcher.cli import bench, fit, inspect, predict, serve, storage, verify
-from gpatcher.cli.console import PlainCommand, PlainGroup
-from gpatcher.errors import InputError
+from gpatcher.cli.console import PlainCommand, PlainGroup, warnings_as_notes
+from gpatcher.errors import InputError, is_out_of_memory
 
 app = typer.Typer(
     name="gpatcher",
@@ -28,13 +29,23 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line; a user's mistake ends with one line and exit code 2, never with a traceback."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a path or an encoding may not be UTF-8
     try:
-        app()
+        with warnings_as_notes():
+            app()
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)
         sys.exit(130)
     except InputError as error:
         typer.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except (MemoryError, RuntimeError, ImportError) as error:
+        if not is_out_of_memory(error):
+            raise
+        cause = next(iter(str(error).splitlines()), type(error).__name__)
+        advice = "take a smaller graph or model, or raise the limit on memory (ulimit -v)"
+        typer.echo(f"error: memory ran out ({cause}); {advice}", err=True)
         sys.exit(2)
     except OSError as error:
         # a path that cannot be read or written
@@ -63,7 +74,7 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Look at data": (inspect.datasets, inspect.diagnose),
     "Train and predict": (fit.fit, predict.predict, predict.explain, serve.serve, predict.export, inspect.settings),
     "Large graphs": (storage.store, storage.patches, verify.verify),
-    "Compare models": (bench.bench, bench.tune, bench.report),
+    "Compare models": (bench.compare, bench.bench, bench.tune, bench.report),
 }
 for panel, commands in PANELS.items():
     for command in commands:

@@ -1,7 +1,8 @@
-"""Commands that compare models: `bench`, `tune` and `report`."""
+"""Commands that compare models: `compare`, `bench`, `tune` and `report`."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpatcher.cli.console import console, option, stoppable, table, warnings_as_notes
-from gpatcher.cli.sources import Root
+from gpatcher.cli.console import check_out, console, option, step, stoppable, table, warnings_as_notes
+from gpatcher.cli.sources import AsJson, Root
 from gpatcher.errors import InputError, counted
 
 if TYPE_CHECKING:
@@ -268,3 +269,39 @@ def report(
     for line in verdict(boards):
         screen.print(f"- {line}", soft_wrap=True)
     screen.print(f"Written: {', '.join(map(str, written))}", soft_wrap=True)
+
+
+def compare(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders that 'gpatcher fit' wrote.")],
+    out: Annotated[Path | None, option("FILE", "Also write a page, e.g. compare.html.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare runs on the test nodes that all of them have, each with the first: difference and paired interval."""
+    check_out(out)
+    with step("reading the predictions"):
+        from gpatcher.report.compare import COLUMNS, comparison_lines, comparison_rows, write_comparison
+        from gpatcher.runs.compare import compare_runs
+
+        comparison = compare_runs(folders)
+    if out is not None:
+        write_comparison(comparison, out)
+    if as_json:
+        runs = [
+            {
+                "run": str(folder),
+                "model": run.model,
+                "accuracy": run.accuracy,
+                "interval": list(run.interval),
+                "difference": None if run.difference is None else vars(run.difference),
+                "calibration_error": run.calibration_error,
+            }
+            for folder, run in zip(folders, comparison.runs, strict=True)
+        ]
+        typer.echo(json.dumps({"nodes": len(comparison.y), "runs": runs}))
+        return
+    screen = console()
+    screen.print(table(COLUMNS, comparison_rows(comparison)))
+    for line in comparison_lines(comparison):
+        screen.print(line, soft_wrap=True)
+    if out is not None:
+        screen.print(f"The page is in {out}", soft_wrap=True)

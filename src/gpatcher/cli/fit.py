@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,16 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from gpatcher.cli.console import console, option, stoppable, warnings_as_notes
-from gpatcher.cli.sources import LABEL_TYPE, Root, kept_source, load_source, load_source_tables, takes_graph
+from gpatcher.cli.console import console, gibibytes, option, step, stoppable, table, warnings_as_notes
+from gpatcher.cli.sources import LABEL_TYPE, Root, by_table, kept_source, load_source, load_source_tables, takes_graph
 from gpatcher.errors import InputError, counted
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from gpatcher.graph.graph import Graph
-    from gpatcher.runs.evaluation import Evaluation
+    from gpatcher.runs.evaluation import Evaluation, RegressionEvaluation
     from gpatcher.runs.fit import FitProgress
+    from gpatcher.runs.later import LaterNodes
     from gpatcher.runs.records import Record
     from gpatcher.scale.executors import RayEngine
     from gpatcher.tables.load import Tables
@@ -81,6 +84,11 @@ def fit(
     time: Annotated[
         str | None, _split("COLUMN", "Column of --nodes with a time: train before validation before test.")
     ] = None,
+    edge_time: Annotated[str | None, _split("COLUMN", "Column of --edges with a time, for --cut.", hidden=True)] = None,
+    cut: Annotated[
+        str | None,
+        _split("DATE", "Rows after this date, or fraction of the times, are not seen; later nodes are unseen nodes."),
+    ] = None,
     group: Annotated[
         str | None, _split("COLUMN", "Column of --nodes whose values stay in one part.", hidden=True)
     ] = None,
@@ -92,6 +100,9 @@ def fit(
     resume: Annotated[bool, _output(None, "Skip finished runs and continue an interrupted one.", "--resume")] = False,
     overwrite: Annotated[bool, _output(None, "Replace the run in the folder.", "--overwrite")] = False,
     name: Annotated[str | None, _output("TEXT", "Name of the data on the page. Default: that of the source.")] = None,
+    dry_run: Annotated[
+        bool, _output(None, "Estimate time, memory and disk from a few epochs, and train nothing.", "--dry-run")
+    ] = False,
     compare: Annotated[bool, _output(None, "Train baselines on the same split, for the page.", hidden=True)] = True,
     patches: Annotated[
         Path | None, _cluster("FOLDER", "Patch table to train from, written by 'gpatcher patches'.")
@@ -121,8 +132,8 @@ def fit(
 ) -> None:
     """Train and evaluate a model; save it with its records and a page that shows how far to trust it.
 
-    More options: --extractor, --group, --keep-best, --no-compare, --device, --jobs, --ray-address, --workers,
-    --delimiter, --on-rare-class, --on-unknown-id, --on-duplicate-id, --on-missing-id.
+    More options: --extractor, --group, --edge-time, --keep-best, --no-compare, --device, --jobs, --ray-address,
+    --workers, --delimiter, --on-rare-class, --on-unknown-id, --on-duplicate-id, --on-missing-id.
     """
     auto = {"quality": quality, "budget": None if budget is None else parse_seconds(budget)}
     auto = {
@@ -138,7 +149,8 @@ def fit(
     settings = _settings(model, source, preset, extractor, changes or [], patches, auto)
     ways: dict[str, Any] = {"split_column": split_column, "time": time, "group": group, "folds": folds}
     screen = console()
-    graph, before_saving = _load(source, ways, on_rare_class, seed, settings, root, screen)
+    times = {"edge_time": edge_time, "cut": cut}
+    graph, later, before_saving = _load(source, ways, times, on_rare_class, seed, settings, root, screen)
     if name is not None:
         graph = replace(graph, name=name)
 
@@ -150,8 +162,9 @@ def fit(
         splits=splits or ("all" if folds else "0"),
         seed=seed,
         device=device,
-        memory=None if memory is None else int(memory * 2**30),
+        memory=None if memory is None else gibibytes(memory, "--memory"),
         source=kept_source(source),
+        command=_command(source),
         patch_table=patches,
         engine=cluster,
         workers=workers,
@@ -161,7 +174,16 @@ def fit(
         refit=not graph.splits or ("name" not in source and split_column is None and folds is None),
         cross_validate=not graph.splits or ("name" not in source and not any(ways.values())),
         jobs=jobs,
+        later=later,
     )
+
+    if dry_run:
+        with step("estimating"), warnings_as_notes():
+            from gpatcher.runs.estimate import estimate_fit
+
+            estimate = estimate_fit(graph, model, settings, options)
+        screen.print(f"'gpatcher fit' would take {estimate}.", soft_wrap=True)
+        return
 
     def write_page(folder: Path) -> None:
         bar.stage("writing the page")
@@ -173,6 +195,17 @@ def fit(
         )
     _print_summary(screen, model, graph, records, out)
     _print_leaderboard(screen, read_evaluation(out))
+
+
+def _command(source: dict[str, Any]) -> str:
+    """Return the command line, with the URL of a database as it may be shown."""
+    shown, hide = [], False
+    for argument in sys.argv[1:]:
+        if hide or argument.startswith("--database="):
+            argument = f"{'' if hide else '--database='}{source.get('database')}"
+        hide = argument == "--database"
+        shown.append(argument)
+    return shlex.join(["gpatcher", *shown])
 
 
 def parse_seconds(text: str) -> float:
@@ -249,37 +282,49 @@ def _settings(
 def _load(
     source: dict[str, Any],
     ways: dict[str, Any],
+    times: dict[str, Any],
     on_rare_class: str,
     seed: int,
     settings: dict[str, Any],
     root: Path | None,
     screen: Console,
-) -> tuple[Graph, Callable[[Path], None] | None]:
-    """Return the graph, and what writes its tables into the run's folder."""
+) -> tuple[Graph, LaterNodes | None, Callable[[Path], None] | None]:
+    """Return the graph, the nodes after a cut, and what writes its tables into the run's folder."""
     if "name" in source:
-        passed = [f"--{way.replace('_', '-')}" for way, value in ways.items() if value is not None]
+        passed = [f"--{way.replace('_', '-')}" for way, value in (ways | times).items() if value is not None]
         passed += ["--on-rare-class"] if on_rare_class != "error" else []
         if passed:
             raise InputError(f"{', '.join(passed)} split the nodes of a table; {source['name']!r} has its own splits")
-        return load_source(source, root), None
-    source |= ways | {"on_rare_class": on_rare_class}
+        return load_source(source, root), None, None
+    given = ways | times
+    for column, kind in (("time", "nodes"), ("edge_time", "edges")):
+        if given[column] is not None and isinstance(source[kind], dict):
+            given[column] = by_table(given[column], [*source[kind]])
+    source |= given | {"on_rare_class": on_rare_class}
     tables = load_source_tables(source, seed)
-    source[LABEL_TYPE] = tables.label_type
+    source |= {LABEL_TYPE: tables.label_type, "ends": dict(tables.options.ends)}
     if tables.graph.x is None and not settings.get("features", {}).get("adjacency_features"):
         from gpatcher.model.structure import with_structure_features
 
         tables = replace(tables, graph=with_structure_features(tables.graph))
     for line in _describe_tables(tables):
         screen.print(line, soft_wrap=True)
+    _print_columns(tables, screen)
     from gpatcher.estimator.tables import keep_tables
+    from gpatcher.runs.later import LaterNodes
 
-    return tables.graph, partial(keep_tables, tables)
+    later = LaterNodes.read(tables)
+    if later is not None:
+        screen.print(later.note, soft_wrap=True, markup=False)
+    return tables.graph, later, partial(keep_tables, tables)
 
 
 def _describe_tables(tables: Tables) -> Iterator[str]:
     """Say what was read and how it is used."""
+    from gpatcher.graph.split import is_labelled
+
     graph, encoder = tables.graph, tables.encoder
-    labelled = int((graph.labels() >= 0).sum())
+    labelled = int(is_labelled(graph.labels()).sum())
     direction = "directed" if graph.is_directed else "undirected"
     yield (
         f"Read {counted(graph.n, 'node')} and {counted(tables.counts.edge_rows, 'edge')}, taken as {direction}; "
@@ -294,6 +339,18 @@ def _describe_tables(tables: Tables) -> Iterator[str]:
     sizes = " / ".join(f"{size:,}" for size in graph.splits[0].sizes)
     several = f"{len(graph.splits)} splits, the first: " if len(graph.splits) > 1 else ""
     yield f"Split: {several}{sizes} nodes for train / validation / test, saved in split.parquet."
+
+
+def _print_columns(tables: Tables, screen: Console) -> None:
+    """Print what was inferred: the columns, and with edge types what each joins."""
+    if tables.columns:
+        screen.print(table(("column", "kind", "features", "missing", "note"), tables.describe_columns()))
+    if tables.links:
+        direction = {True: "directed", False: "undirected"}
+        links = [
+            (link.name, link.source, link.target, f"{link.rows:,}", direction[link.directed]) for link in tables.links
+        ]
+        screen.print(table(("edges", "from", "to", "rows", "taken as"), links))
 
 
 @contextmanager
@@ -313,7 +370,8 @@ def _progress_bar(screen: Console) -> Iterator[FitProgress]:
                 bar.update(task, total=total, completed=done)
 
             def epoch(self, run: int, runs: int, epoch: int, epochs: int, figures: dict[str, float]) -> None:
-                text = f"validation loss {figures['val_loss']:.3f}, accuracy {figures['val_accuracy']:.1%}"
+                text = f"validation loss {figures['val_loss']:.3f}"
+                text += f", accuracy {figures['val_accuracy']:.1%}" if "val_accuracy" in figures else ""
                 bar.update(task, description=f"run {run} of {runs}", total=epochs, completed=epoch, figures=text)
 
             def member(self, name: str, done: int, total: int) -> None:
@@ -330,17 +388,20 @@ def _print_summary(screen: Console, model: str, graph: Graph, records: list[Reco
 
     from gpatcher.runs.records import summarise
 
-    table = Table("split", "seed", "validation", "test", "epochs", "seconds", title=f"{model} on {graph.name}")
+    title = f"{model} on {graph.name}" + (", R² × 100" if graph.is_regression else "")
+    val, test = ("val", "test") if graph.is_regression else ("val_accuracy", "test_accuracy")
+    table = Table("split", "seed", "validation", "test", "epochs", "seconds", title=title)
     for record in records:
-        test = "no labels" if record["test_accuracy"] is None else f"{100 * record['test_accuracy']:.1f}"
+        score = "no labels" if record[test] is None else f"{100 * record[test]:.1f}"
         epochs = "-" if record["epochs"] is None else str(record["epochs"])
-        figures = (f"{100 * record['val_accuracy']:.1f}", test, epochs, f"{record['seconds']:.1f}")
+        figures = (f"{100 * record[val]:.1f}", score, epochs, f"{record['seconds']:.1f}")
         table.add_row(str(record["split"]), str(record["seed"]), *figures)
     screen.print(table)
-    scored = [record["test_accuracy"] for record in records if record["test_accuracy"] is not None]
+    scored = [record[test] for record in records if record[test] is not None]
     if scored:
         summary = summarise(scored)
-        screen.print(f"Test accuracy: {summary}, {summary.interval}", style="bold")
+        named = "R² × 100 on test" if graph.is_regression else "Test accuracy"
+        screen.print(f"{named}: {summary}, {summary.interval}", style="bold")
     peak = max(record["peak_rss_mb"] for record in records)
     sizes = {record["batch_size"] for record in records} - {None}
     batches = f" with batches of {', '.join(counted(size, 'node') for size in sizes)}" if sizes else ""
@@ -350,15 +411,16 @@ def _print_summary(screen: Console, model: str, graph: Graph, records: list[Reco
         for member, reason in ((record["members"] or {}).get("skipped") or {}).items():
             screen.print(f"Not trained: {member}: {reason}", soft_wrap=True, markup=False)
     if graph.node_ids is not None:
-        screen.print(f"Predictions for {counted(graph.n, 'node')}: {out}/predictions.parquet", soft_wrap=True)
+        count = graph.n if graph.node_types is None else len(graph.node_types.nodes())
+        screen.print(f"Predictions for {counted(count, 'node')}: {out}/predictions.parquet", soft_wrap=True)
 
 
-def _print_leaderboard(screen: Console, evaluation: Evaluation) -> None:
+def _print_leaderboard(screen: Console, evaluation: Evaluation | RegressionEvaluation) -> None:
     from rich.table import Table
 
-    from gpatcher.report.leaderboard import leaderboard_cells, verdict
+    from gpatcher.report.leaderboard import leaderboard_cells, leaderboard_columns, verdict
 
-    table = Table(*("model", "validation", evaluation.part, "95 % interval", "seconds", "ms/node", "weight"))
+    table = Table(*leaderboard_columns(evaluation))
     for row in evaluation.leaderboard:
         table.add_row(*leaderboard_cells(row), style="bold" if row.role == "model" else None)
     screen.print(table)

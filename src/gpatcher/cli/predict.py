@@ -33,12 +33,15 @@ def predict(
         Path | None, option("FILE", "Where to write, .parquet or .csv. Default: predictions.parquet.")
     ] = None,
     patches: Annotated[Path | None, option("FOLDER", "Patch table of the model, if it has moved.")] = None,
-    nodes: Annotated[str | None, option("TABLE", "Table of unseen nodes: predict these alone.")] = None,
+    nodes: Annotated[
+        list[str] | None, option("TABLE", "Table of unseen nodes: predict these alone. By type as in 'gpatcher fit'.")
+    ] = None,
     edges: Annotated[
-        str | None, option("TABLE", "Table of their edges, among themselves and to nodes of the graph.")
+        list[str] | None, option("TABLE", "Table of their edges, among themselves and to nodes of the graph.")
     ] = None,
     conformal: Annotated[
-        float | None, option("LEVEL", "Add conformal sets, which contain the true class with probability LEVEL.")
+        float | None,
+        option("LEVEL", "Add conformal sets or intervals, which contain the truth with probability LEVEL."),
     ] = None,
     database: Annotated[
         str | None, option("URL", "Database of --nodes, --edges and --to-table, as for 'gpatcher fit'.")
@@ -49,10 +52,10 @@ def predict(
     overwrite: Annotated[bool, option(None, "Replace the table of --to-table.", "--overwrite")] = False,
     root: Root = None,
 ) -> None:
-    """Write a class and calibrated probabilities for every node of a trained model's graph, or for unseen nodes."""
-    if (nodes is None) != (edges is None):
+    """Write a class and calibrated probabilities, or a number, for every node of a run's graph, or for unseen nodes."""
+    if bool(nodes) != bool(edges):
         raise InputError("unseen nodes need both tables: --nodes with the nodes, --edges with their edges")
-    if nodes is not None and patches is not None:
+    if nodes and patches is not None:
         raise InputError(
             "--patches is the table of the graph; patches of unseen nodes are made from --edges, leave it out"
         )
@@ -64,35 +67,37 @@ def predict(
     if to_table is not None and str(places["database"]) == source.get("database"):
         _check_not_read(to_table, source)
 
-    from gpatcher.runs.predict import conformal_coverage, write_predictions
+    from gpatcher.runs.predict import conformal_coverage, predicted_nodes, write_predictions
 
     label_type = source.get(LABEL_TYPE)
-    if nodes is not None:
+    if nodes:
         with warnings_as_notes(), step("reading the tables"):
             unseen = read_unseen(graph, places, folder, source)
         with step("predicting"):
             from gpatcher.estimator.ensemble import load_model
 
             write_predictions(load_model(folder), unseen, target, None, conformal, label_type)
-        screen.print(f"{counted(unseen.count, 'row')} in {target}", soft_wrap=True)
+        screen.print(f"{counted(len(unseen.predicted()), 'row')} in {target}", soft_wrap=True)
         return
     classifier = load_run_model(folder, graph, patches)
 
     from rich.progress import Progress
 
     with warnings_as_notes(), Progress(console=screen, transient=True) as bar:
+        rows = len(predicted_nodes(graph))
         task = bar.add_task("predicting", total=graph.n)
         write_predictions(
             classifier, graph, target, lambda done, _: bar.update(task, completed=done), conformal, label_type
         )
-    screen.print(f"{counted(graph.n, 'row')} in {target}", soft_wrap=True)
+    screen.print(f"{counted(rows, 'row')} in {target}", soft_wrap=True)
     measured = None if conformal is None else conformal_coverage(classifier, graph, conformal)
     if measured is not None:
         coverage, size, count = measured
+        about = f"Intervals at level {conformal}: {size:.6g} wide on average"
+        if classifier.class_names_:
+            about = f"Sets at level {conformal}: {size:.2f} classes on average"
         screen.print(
-            f"Sets at level {conformal}: {size:.2f} classes on average; they contain the label of {coverage:.1%} of "
-            f"{counted(count, 'test node')}",
-            soft_wrap=True,
+            f"{about}; they contain the label of {coverage:.1%} of {counted(count, 'test node')}", soft_wrap=True
         )
 
 
@@ -122,7 +127,9 @@ def _target(out: Path | None, to_table: str | None, overwrite: bool, places: dic
 def _check_not_read(to_table: str, source: dict[str, Any]) -> None:
     """Refuse to replace a table that the model or this command reads."""
     for name in ("nodes", "edges"):
-        if source.get(name) is not None and source[name].lower() == to_table.lower():
+        tables = source.get(name)
+        read = tables.values() if isinstance(tables, dict) else [tables]
+        if to_table.lower() in [text.lower() for text in read if text is not None]:
             raise InputError(f"--to-table {to_table!r} is the table of {name} itself; choose another name")
 
 
@@ -130,12 +137,18 @@ def explain(
     folder: RunFolder,
     node: Annotated[str, typer.Argument(metavar="ID", help="The node's id, or its index from 0 if nodes have no ids.")],
     out: Annotated[Path | None, option("FILE", "Also write a page that draws the patch, e.g. node.html.")] = None,
+    counterfactual: Annotated[
+        bool,
+        option(None, "Also search the smallest change of its edges that changes the class.", "--counterfactual"),
+    ] = False,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
     """Explain the class of a node: in a sentence, then by its own columns and by the members of its patch."""
     check_out(out)
     with step("looking the node up"):
+        import numpy as np
+
         from gpatcher.estimator.folder import open_tables
         from gpatcher.trust.lookup import find_node
 
@@ -145,19 +158,28 @@ def explain(
     classifier = load_run_model(folder, graph)
     with step("explaining"):
         explanation = classifier.explain(position, graph, None if kept is None else kept[1])
+    found, change = {}, []
+    if counterfactual:
+        with step("changing its edges"):
+            from gpatcher.estimator.counterfactual import find_counterfactual
+
+            ranked = sorted(explanation.members, key=lambda member: -member.contribution)
+            near = np.array([member.node for member in ranked if member.hops == 1], np.int64)
+            result = find_counterfactual(classifier, graph, position, near)
+            found, change = {"counterfactual": vars(result)}, [result.sentence(explanation.predicted)]
     if out is not None:
         with step("writing the page"):
             from gpatcher.report.explanation import write_explanation
 
-            write_explanation(explanation, out)
+            write_explanation(explanation, out, change)
     if as_json:
-        typer.echo(json.dumps(explanation.to_dict()))
+        typer.echo(json.dumps(explanation.to_dict() | found))
         return
 
     from gpatcher.trust.words import COLUMNS, OWN_COLUMNS, column_rows, member_rows, sentences
 
     screen = console()
-    for line in sentences(explanation):
+    for line in [*sentences(explanation), *change]:
         screen.print(line, soft_wrap=True, markup=False)
     if explanation.columns:
         screen.print(table(OWN_COLUMNS, column_rows(explanation), f"Own columns of {explanation.id}"))

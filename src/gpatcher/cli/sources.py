@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -16,7 +17,7 @@ from gpatcher.cli.console import option, step, warnings_as_notes
 from gpatcher.errors import InputError
 
 if TYPE_CHECKING:
-    from gpatcher.estimator.base import NodeClassifier
+    from gpatcher.estimator.base import NodeModel
     from gpatcher.graph.graph import Graph
     from gpatcher.graph.unseen import UnseenNodes
     from gpatcher.tables.load import Tables
@@ -40,12 +41,26 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 def graph_source(
     source: Annotated[str | None, typer.Argument(metavar="SOURCE", help=SOURCE_HELP)] = None,
     nodes: Annotated[
-        str | None, _data("TABLE", "Table of nodes: CSV, Parquet or a folder of Parquet files; id, label, features.")
+        list[str] | None,
+        _data(
+            "TABLE",
+            "Table of nodes: CSV, Parquet or a folder of Parquet files; id, label, features. Several, by type: "
+            "person=people.csv, repeated.",
+        ),
     ] = None,
-    edges: Annotated[str | None, _data("TABLE", "Table of edges: a source and a target.")] = None,
+    edges: Annotated[
+        list[str] | None,
+        _data("TABLE", "Table of edges: a source and a target. Several, by type: uses=uses.csv, repeated."),
+    ] = None,
     database: Annotated[str | None, _data("URL", DATABASE_HELP)] = None,
     id_column: Annotated[str, _data("COLUMN", "Column of --nodes with the id.", "--id")] = "id",
-    label: Annotated[str, _data("COLUMN", "Column of --nodes with the class, empty where unknown.")] = "label",
+    label: Annotated[
+        str, _data("COLUMN", "Column of --nodes with the class or the number to predict, empty where unknown.")
+    ] = "label",
+    task: Annotated[
+        str | None,
+        _data("NAME", "classification or regression. Default: regression if the labels are many different numbers."),
+    ] = None,
     source_column: Annotated[str, _data("COLUMN", "Column of --edges with the source.", "--source")] = "source",
     target_column: Annotated[str, _data("COLUMN", "Column of --edges with the target.", "--target")] = "target",
     weight: Annotated[str | None, _data("COLUMN", "Column of --edges with a positive weight.")] = None,
@@ -62,6 +77,13 @@ def graph_source(
             "Kinds of columns, e.g. age=number,zip=category: number, raw, boolean, category, code, date, text, length "
             "or ignore. Default: inferred from type and values.",
             "--column",
+        ),
+    ] = None,
+    ends: Annotated[
+        list[str] | None,
+        _data(
+            "EDGES=NODES,NODES",
+            "Types that a table of edges joins, e.g. uses=person,device. Default: those whose ids match, printed.",
         ),
     ] = None,
     delimiter: Annotated[
@@ -85,19 +107,21 @@ def graph_source(
 ) -> dict[str, Any]:
     """Describe where a graph comes from; `kept_source` returns what a saved model can keep of it."""
     policies = {"on_unknown_id": on_unknown_id, "on_duplicate_id": on_duplicate_id, "on_missing_id": on_missing_id}
-    if source is not None and (nodes is not None or edges is not None):
+    if source is not None and (nodes or edges):
         raise InputError(f"give either the source {source!r} or tables with --nodes and --edges, not both")
     if source is not None:
         table_options = {
             "--database": database is not None,
             "--id": id_column != "id",
             "--label": label != "label",
+            "--task": task is not None,
             "--source": source_column != "source",
             "--target": target_column != "target",
             "--weight": weight is not None,
             "--features": features is not None,
             "--edge-features": edge_features is not None,
             "--column": bool(columns),
+            "--ends": bool(ends),
             "--delimiter": delimiter is not None,
             "--directed": directed is not None,
             **{f"--{name.replace('_', '-')}": policy != "error" for name, policy in policies.items()},
@@ -108,15 +132,19 @@ def graph_source(
         # a folder is recorded by its path; one with the name of a data set is not meant
         stored = (Path(source) / "graph.json").is_file() and not _is_dataset(source)
         return {"name": str(Path(source).absolute()) if stored else source}
-    if edges is None:
+    if not edges:
         raise InputError("give a source, e.g. 'texas', or tables with --nodes and --edges")
+    places = table_places(nodes, edges, database)
+    of_nodes, of_edges = ([*places[kind]] if isinstance(places[kind], dict) else [] for kind in ("nodes", "edges"))
     return {
-        **table_places(nodes, edges, database),
-        "id": id_column,
-        "label": label,
-        "source": source_column,
-        "target": target_column,
-        "weight": weight,
+        **places,
+        "id": by_table(id_column, of_nodes),
+        "label": by_table(label, of_nodes),
+        "task": task,
+        "source": by_table(source_column, of_edges),
+        "target": by_table(target_column, of_edges),
+        "weight": None if weight is None else by_table(weight, of_edges),
+        "ends": dict(_split_ends(text) for text in ends or ()),
         "features": None if features is None else _split_list(features),
         "edge_features": None if edge_features is None else _split_list(edge_features),
         "columns": dict(_split_pair(part) for part in _split_list(",".join(columns or ()))),
@@ -126,17 +154,62 @@ def graph_source(
     }
 
 
-def table_places(nodes: str | None, edges: str | None, database: str | None) -> dict[str, Any]:
-    """Return where tables are: absolute paths of files, or names and queries with the database that has them."""
+def table_places(nodes: list[str] | None, edges: list[str] | None, database: str | None) -> dict[str, Any]:
+    """Return where tables are: absolute paths of files, or names and queries with the database that has them.
+
+    Tables that are given by type, NAME=TABLE, are a dict.
+    """
     from gpatcher.tables.database import Database, is_query
 
+    tables = {kind: _by_type(kind, texts or []) for kind, texts in (("nodes", nodes), ("edges", edges))}
     if database is not None:
-        return {"nodes": nodes, "edges": edges, "database": Database.parse(database)}
-    tables = {"nodes": nodes, "edges": edges}
-    for name, table in tables.items():
-        if table is not None and is_query(table) and not Path(table).exists():
-            raise InputError(f"--{name} {table!r} is a query; say of which database with --database URL")
-    return {name: None if table is None else str(Path(table).absolute()) for name, table in tables.items()}
+        return {**tables, "database": Database.parse(database)}
+
+    def path(kind: str, table: str) -> str:
+        if is_query(table) and not Path(table).exists():
+            raise InputError(f"--{kind} {table!r} is a query; say of which database with --database URL")
+        return str(Path(table).absolute())
+
+    return {
+        kind: {name: path(kind, table) for name, table in places.items()}
+        if isinstance(places, dict)
+        else None
+        if places is None
+        else path(kind, places)
+        for kind, places in tables.items()
+    }
+
+
+def _by_type(kind: str, texts: list[str]) -> Any:
+    """Return the only table, or the tables by type, or None."""
+    if not texts:
+        return None
+    named = [(m[1], m[2]) for text in texts if (m := re.match(r"([^\W\d][\w-]*)=(.+)", text, re.DOTALL))]
+    if not named and len(texts) == 1:
+        return texts[0]
+    if len(named) < len(texts):
+        raise InputError(
+            f"--{kind}: several tables need a type each, such as --{kind} person=people.csv; got {texts!r}"
+        )
+    tables = dict(named)
+    if len(tables) < len(texts):
+        raise InputError(f"--{kind}: two tables have the same type in {texts!r}; give each its own")
+    return tables
+
+
+def by_table(text: str, tables: list[str]) -> Any:
+    """Return the column of an option; with several tables, a dict from text such as person=pid,device=did."""
+    pairs = [part.partition("=") for part in _split_list(text)]
+    if tables and all(equals and name in tables for name, equals, _ in pairs):
+        return {name: column for name, _, column in pairs}
+    return text
+
+
+def _split_ends(text: str) -> tuple[str, tuple[str, ...]]:
+    name, _, ends = text.partition("=")
+    if len(ends.split(",")) != 2:
+        raise InputError(f"--ends takes EDGES=NODES,NODES, e.g. uses=person,device, got {text!r}")
+    return name, tuple(ends.split(","))
 
 
 def kept_source(source: dict[str, Any]) -> dict[str, Any]:
@@ -194,7 +267,11 @@ def load_source_tables(source: dict[str, Any], seed: int | None = None) -> Table
     with warnings_as_notes():
         tables = load_tables(**{name: value for name, value in source.items() if name != LABEL_TYPE})
         edges = Path(str(source["edges"]))
-        if source.get("database") is None and edges.stem.lower() in _NO_NAMES and edges.parent.name:
+        if isinstance(source["edges"], dict):
+            folders = {Path(table).parent.name for table in source["edges"].values()}
+            if source.get("database") is None and len(folders) == 1 and folders != {""}:
+                tables = replace(tables, graph=replace(tables.graph, name=folders.pop()))
+        elif source.get("database") is None and edges.stem.lower() in _NO_NAMES and edges.parent.name:
             tables = replace(tables, graph=replace(tables.graph, name=edges.parent.name))
         return tables if seed is None else tables.with_split(seed=seed)
 
@@ -220,7 +297,7 @@ def load_run_graph(folder: Path, root: Path | None) -> tuple[Graph, dict[str, An
         return load_run_graph(folder, root)
 
 
-def load_run_model(folder: Path, graph: Graph, patches: Path | None = None) -> NodeClassifier:
+def load_run_model(folder: Path, graph: Graph, patches: Path | None = None) -> NodeModel:
     """Load the model that `gpatcher fit` wrote into a folder; ``graph`` is the one it was trained on."""
     with step("loading the model"):
         from gpatcher.estimator.ensemble import load_model

@@ -58,6 +58,7 @@ def patches(
     eps: Annotated[float, option("EPS", "Residual per degree that is not pushed; smaller is more exact.")] = 1e-5,
     self_loops: Annotated[bool, typer.Option("--self-loops", help="Add a self-loop to every node.")] = False,
     direction: Annotated[str, option("NAME", "Edges that a walk takes: both, out or in.")] = "both",
+    edge_type: Annotated[str | None, option("NAME", "Type of the edges that a walk takes. Default: all.")] = None,
     shard: Annotated[
         int | None, option("N", "Nodes in one file of the table. Default: a 128th of all, from 1,024 to 65,536.")
     ] = None,
@@ -66,6 +67,9 @@ def patches(
     ray_address: Annotated[
         str | None, option("HOST:PORT", "A running Ray cluster, or auto. Default: a local one.")
     ] = None,
+    dry_run: Annotated[
+        bool, option(None, "Estimate time, memory and disk from a sample of nodes, and write nothing.", "--dry-run")
+    ] = False,
     check: Annotated[int, option("N", "Compare N sampled nodes with the exact ranking.", min=0)] = 0,
     root: Root = None,
 ) -> None:
@@ -74,12 +78,17 @@ def patches(
     from gpatcher.patches.store import write_patches
     from gpatcher.scale.executors import make_engine
 
-    extractor = PPR(size=size, c=c, eps=eps, self_loops=self_loops, direction=direction)
-    if check and direction != "both":
-        raise InputError(f"--check {check} compares walks on the undirected graph; leave out --direction {direction}")
+    extractor = PPR(size=size, c=c, eps=eps, self_loops=self_loops, direction=direction, edge_type=edge_type)
+    if check and (direction != "both" or edge_type is not None):
+        raise InputError(f"--check {check} compares walks on all edges; leave out --direction and --edge-type")
     chosen = make_engine(engine, threads, ray_address)
     graph = load_source(source, root)
     screen = console()
+    if dry_run:
+        from gpatcher.runs.estimate import estimate_patches
+
+        screen.print(f"'gpatcher patches' would take {estimate_patches(graph, extractor, threads)}.", soft_wrap=True)
+        return
     bar = _Bar(screen, graph.n)
     try:
         with bar.bar:

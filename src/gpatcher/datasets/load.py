@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import warnings
+from dataclasses import replace
 from http.client import HTTPException
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from gpatcher.datasets.download import download, download_failed, publish
 from gpatcher.datasets.raw import read_raw
 from gpatcher.datasets.registry import NAMED, canonical_key, dataset_root, missing_files, named_set, suggestion
 from gpatcher.datasets.synthetic import GENERATORS, parse_source
+from gpatcher.datasets.targets import component_target
 from gpatcher.errors import InputError, InputWarning, warn_input
 from gpatcher.graph.graph import Graph
 
@@ -25,8 +27,9 @@ def load_graph(source: str, root: str | Path | None = None) -> Graph:
     Parameters
     ----------
     source : str
-        Name of a data set such as ``Cora``, a generator with its arguments such as ``csbm:phi=-0.5,n=5000``, or
-        the folder that `save_graph` wrote. Write ``./cora`` for a folder with the name of a data set.
+        Name of a data set such as ``Cora``, a generator with its arguments such as ``csbm:phi=-0.5,n=5000``,
+        ``component:`` and one of these for a regression, see `component_target`, or the folder that `save_graph` wrote.
+        Write ``./cora`` for a folder with the name of a data set.
     root : str or Path, optional
         Folder of all data sets; by default ``$GPATCHER_DATA``, else a folder in the user's cache.
 
@@ -34,9 +37,12 @@ def load_graph(source: str, root: str | Path | None = None) -> Graph:
     -------
     Graph
     """
-    family = source.partition(":")[0].strip()
+    family, _, rest = source.partition(":")
+    family = family.strip()
     if family in GENERATORS:
         return parse_source(source)
+    if family == "component":
+        return replace(component_target(load_graph(rest, root)), name=source)
     if canonical_key(source) in NAMED:
         return load_dataset(source, root)
     if Path(source).is_dir():

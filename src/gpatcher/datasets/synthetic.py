@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from gpatcher.arrays import IntArray
-from gpatcher.errors import InputError
+from gpatcher.errors import InputError, check_memory
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import check_fractions, stratified_split
 from gpatcher.kernels.csr import merge_rows
@@ -380,6 +380,51 @@ def _rmat_pairs(rng: np.random.Generator, n: int, m: int, a: float, b: float, c:
     return endpoints[:, 0], endpoints[:, 1]
 
 
+def neighbour_sum(
+    n: int = 1000,
+    degree: int = 6,
+    features: int = 5,
+    own: float = 0.5,
+    noise: float = 0.3,
+    train: float = 0.6,
+    val: float = 0.2,
+    seed: int = 0,
+) -> Graph:
+    """Generate a regression: the label is mostly made of the neighbours' first two columns.
+
+    y = own · x_1 + a_1 + |a_2| + noise, with a = Σ x_u / √degree over the neighbours u and columns that are standard
+    normal. Edges are uniform, so neither the degree nor the position of a node tells its label.
+
+    Parameters
+    ----------
+    n, degree : int
+        Number of nodes, and mean degree.
+    features : int
+        Number of columns, at least 2.
+    own : float
+        Weight of the node's own first column.
+    noise : float
+        Standard deviation of the noise.
+    train, val : float
+        Fractions of the split, stratified by quantiles of the label.
+    seed : int
+    """
+    _at_least("n", n, 20)
+    _at_least("degree", degree, 1)
+    _at_least("features", features, 2)
+    _at_least("noise", noise, 0)
+    check_fractions(train, val)
+    rng = _rng(seed)
+    x = rng.standard_normal((n, features), dtype=np.float32)
+    ends = rng.integers(0, n, (2, n * degree // 2))
+    ends = np.unique(np.sort(ends[:, ends[0] != ends[1]], axis=0), axis=1)
+    graph = Graph.from_edge_index(np.hstack([ends, ends[::-1]]), x=x, num_nodes=n, name="neighbour_sum")
+    degrees = np.maximum(graph.degrees(), 1)[:, None]
+    around = np.asarray(graph.adjacency() @ x[:, :2]) / np.sqrt(degrees)
+    y = own * x[:, 0] + around[:, 0] + np.abs(around[:, 1]) + noise * rng.standard_normal(n)
+    return _with_split(replace(graph, y=y.astype(np.float64)), train, val, seed)
+
+
 def _with_split(graph: Graph, train: float, val: float, seed: int) -> Graph:
     return graph.with_splits([stratified_split(graph.labels(), train, val, seed)])
 
@@ -390,6 +435,7 @@ GENERATORS: dict[str, Callable[..., Graph]] = {
     "colouring": colouring,
     "monophily": monophily,
     "rmat": rmat,
+    "neighbour_sum": neighbour_sum,
 }
 
 
@@ -419,7 +465,15 @@ def parse_source(source: str) -> Graph:
         if argument in arguments:
             raise InputError(f"{source}: {argument} is given twice; leave one out")
         arguments[argument] = _number(source, argument, value, whole=parameters[argument].annotation is int)
+    _check_size(source, {p.name: p.default for p in parameters.values()} | arguments)
     return replace(generator(**arguments), name=source)
+
+
+def _check_size(source: str, arguments: dict[str, float]) -> None:
+    """Refuse a graph that does not fit into memory: 4 bytes a feature, about 64 an edge while it is built."""
+    n = arguments["n"] if "n" in arguments else arguments["rows"] * arguments["columns"]
+    edges = arguments.get("m", n * arguments.get("degree", 0) / 2)
+    check_memory(n * (16 + 4 * arguments.get("features", 0)) + 64 * edges, source, "lower n")
 
 
 def _number(source: str, argument: str, text: str, *, whole: bool) -> float:

@@ -1,4 +1,4 @@
-"""Classifiers on patch aggregates: the common base of boosted trees and logistic regression."""
+"""Models on patch aggregates: the common base of boosted trees and linear models."""
 
 from __future__ import annotations
 
@@ -7,35 +7,37 @@ from dataclasses import asdict
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy.special import log_softmax
 from sklearn.utils.validation import check_is_fitted
 
 from gpatcher.arrays import FloatArray, IntArray, as_node_index
 from gpatcher.errors import InputError
-from gpatcher.estimator.base import NodeClassifier, labelled
+from gpatcher.estimator.base import NodeModel, labelled
 from gpatcher.estimator.persistence import SavedModel
 from gpatcher.estimator.prepare import Patching, Prepared, as_extractors, prepare, prepare_unseen, training_labels
 from gpatcher.estimator.settings import Settings, sources_to_settings, to_sources
 from gpatcher.graph.graph import Graph
-from gpatcher.graph.split import Split
+from gpatcher.graph.split import Split, is_labelled
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.model.aggregates import aggregate, components, member_weights
 from gpatcher.model.inputs import FeatureConfig
 from gpatcher.patches.base import Patches
 from gpatcher.patches.hop import Hop
 from gpatcher.patches.ppr import PPR
-from gpatcher.tables.encoder import TableEncoder
+from gpatcher.tables.typed_encoder import Encoder
+from gpatcher.training.task import Regression
 from gpatcher.trust.calibration import calibrate
 from gpatcher.trust.columns import column_groups
-from gpatcher.trust.explain import Describer, Explanation, shorten
+from gpatcher.trust.explain import Describer, Explanation, shorten, top_two
 
 _ROWS = 1 << 16  # nodes predicted at a time
 _ABSENT = -12.0  # logit of a class without training nodes
 _PATCHES = (Hop(size=512), PPR(size=64, c=0.9))
 
 
-class AggregateClassifier(NodeClassifier):
+class AggregateModel(NodeModel):
     """A scikit-learn model on patch aggregates.
 
     Parameters
@@ -50,8 +52,8 @@ class AggregateClassifier(NodeClassifier):
 
     Attributes
     ----------
-    classes_, split_, calibration_
-        See `NodeClassifier`.
+    split_, calibration_
+        See `NodeModel`.
     stopped_ : float
         Chosen on the validation nodes: the number of boosting iterations, or the inverse strength of the penalty.
     """
@@ -110,33 +112,38 @@ class AggregateClassifier(NodeClassifier):
 
     def fit(self, graph: Graph, split: Split | int | None = None, *, prepared: Prepared | None = None) -> Self:
         """Train on a graph; see `NodeClassifier.fit`. ``prepared`` is what `prepare` returned for it."""
-        self.split_ = self._choose_split(graph, split)
-        self.classes_, self.fingerprint_ = np.array(graph.classes), graph.fingerprint
+        self._begin(graph, split)
         self._prepared = self.prepare(graph) if prepared is None else prepared
         self._own_of: Prepared | None = None
         self.extractors_ = self._prepared.extractors
         self._components = components(self._prepared.x, self._config().components, self.seed)
         train, val = self.split_.train, labelled(graph, self.split_.val)
         y = graph.labels()
-        self.present_ = np.unique(y[train])
-        self._prior = (np.bincount(y[train], minlength=len(self.classes_)) / len(train)).astype(np.float32)
         self.state_: dict[str, Any] = {}
         self.stopped_ = 0.0
-        if len(self.present_) > 1:
-            seen = val[np.isin(y[val], self.present_)]
-            position = np.searchsorted(self.present_, y)
-            self._learn(self._columns(train), position[train], self._columns(seen), position[seen])
+        if isinstance(self.task_, Regression):
+            # one output, the standardised number
+            self.present_, self._prior = np.zeros(1, np.int64), np.zeros(1, np.float32)
+            target = self.task_.target(y).double().numpy()
+            self._learn(self._columns(train), target[train], self._columns(val), target[val])
+        else:
+            self.present_ = np.unique(y[train])
+            self._prior = (np.bincount(y[train], minlength=self.num_outputs) / len(train)).astype(np.float32)
+            if len(self.present_) > 1:
+                seen = val[np.isin(y[val], self.present_)]
+                position = np.searchsorted(self.present_, y)
+                self._learn(self._columns(train), position[train], self._columns(seen), position[seen])
         held_out = val if val.size else train
         self.calibration_ = calibrate(self.decision_function(graph, held_out), y[held_out], self.seed)
         return self
 
     @abstractmethod
-    def _learn(self, rows: Any, y: IntArray, val_rows: Any, val_y: IntArray) -> None:
+    def _learn(self, rows: Any, y: npt.NDArray[Any], val_rows: Any, val_y: npt.NDArray[Any]) -> None:
         """Fit ``state_`` and ``stopped_``; without validation rows, with the largest number of iterations."""
 
     @abstractmethod
     def _scores(self, rows: Any) -> FloatArray:
-        """Return the scores of the classes that have training nodes, shape (b, len(present_))."""
+        """Return the scores of the classes that have training nodes, shape (b, len(present_)), or numbers (b, 1)."""
 
     @abstractmethod
     def fixed(self, stopped: float) -> Self:
@@ -175,7 +182,9 @@ class AggregateClassifier(NodeClassifier):
         return np.concatenate(parts)
 
     def _logits(self, rows: Any) -> FloatArray:
-        logits = np.full((rows.shape[0], len(self.classes_)), _ABSENT, np.float32)
+        if isinstance(self.task_, Regression):
+            return self.task_.answer(self._scores(rows))
+        logits = np.full((rows.shape[0], self.num_outputs), _ABSENT, np.float32)
         scores = self._scores(rows) if len(self.present_) > 1 else np.zeros((rows.shape[0], 1))
         logits[:, self.present_] = log_softmax(scores, axis=1)
         return logits
@@ -183,8 +192,8 @@ class AggregateClassifier(NodeClassifier):
     def _unseen_logits(self, unseen: UnseenNodes) -> FloatArray:
         self._check_edges(unseen.graph)
         prepared, nodes = prepare_unseen(unseen, self.extractors_, self.features, memory=self.memory)
-        labels = np.full(unseen.graph.n + unseen.count, -1)
-        labels[: unseen.graph.n] = training_labels(unseen.graph.labels(), self.split_.train).numpy()
+        known = training_labels(unseen.graph.labels(), self.split_.train).numpy()
+        labels = np.append(known, np.full(unseen.count, np.nan if known.dtype.kind == "f" else -1, known.dtype))
         own = prepared.x.linear(torch.from_numpy(self._components)).numpy()
         rows = np.searchsorted(nodes, unseen.nodes)
         return self._logits(self._assemble(prepared, own, list(prepared.data), rows, labels[nodes]))
@@ -194,7 +203,7 @@ class AggregateClassifier(NodeClassifier):
         nodes: Any,
         graph: Graph | None = None,
         *,
-        encoder: TableEncoder | None = None,
+        encoder: Encoder | None = None,
         columns: bool = False,
         pairs: IntArray | None = None,
     ) -> list[Explanation]:
@@ -209,11 +218,13 @@ class AggregateClassifier(NodeClassifier):
         ids = as_node_index(nodes, graph.n)
         rows, logits = self._columns(ids), self.decision_function(graph, ids)
         asked = pairs is not None
-        pairs = np.argsort(-logits, axis=1, kind="stable")[:, :2] if pairs is None else pairs
-        describer = Describer(graph, self.split_, [str(c) for c in self.classes_])
+        regression = isinstance(self.task_, Regression)
+        if pairs is None:
+            pairs = np.zeros((len(ids), 2), np.int64) if regression else top_two(logits)
+        describer = Describer(graph, self.split_, self.class_names_)
         groups = column_groups(encoder, graph.num_features, self._prepared.x.shape[1]) if columns else ()
-        probability = self.calibration_.probability(logits).max(1)
-        known = training_labels(graph.labels(), self.split_.train).numpy() >= 0
+        probability = [None] * len(ids) if regression else self.calibration_.probability(logits).max(1).tolist()
+        known = is_labelled(training_labels(graph.labels(), self.split_.train).numpy())
         explanations = []
         for i, node in enumerate(ids.tolist()):
             own, parts, start = self._contributions(rows[[i]], pairs[i])
@@ -232,8 +243,8 @@ class AggregateClassifier(NodeClassifier):
             members.insert(0, (node, 0, 0, 1.0, total))
             names = ("node", "source", "position", "score", "contribution")
             arrays = {name: np.array([m[k] for m in members]) for k, name in enumerate(names)}
-            margin = float(logits[i, pairs[i, 0]] - logits[i, pairs[i, 1]])
-            figures_ = {"margin": margin, "start": start, "probability": float(probability[i])}
+            margin = float(logits[i, 0] if regression else logits[i, pairs[i, 0]] - logits[i, pairs[i, 1]])
+            figures_ = {"margin": margin, "start": start, "probability": probability[i]}
             listed = describer.own_columns(self._prepared.x, node, self._feature_shares(node, own), groups)
             listed = listed if asked else shorten(listed)
             explanations.append(
@@ -243,13 +254,17 @@ class AggregateClassifier(NodeClassifier):
 
     def _contributions(self, row: Any, pair: IntArray) -> tuple[FloatArray, list[tuple[float, float]], float]:
         """Return the contributions of own columns, of the mean and the labels of each source, and the bias."""
+        task = self.task_
         if not np.isin(pair, self.present_).all():
             logits = self._logits(row)[0]  # a class without training nodes: its logit is constant
             own = np.zeros(self._widths()[0])
             return own, [(0.0, 0.0)] * len(self.extractors_), float(logits[pair[0]] - logits[pair[1]])
-        per_class, start = self._attribute(row)
-        a, b = np.searchsorted(self.present_, pair)
-        difference = per_class[a] - per_class[b]
+        per_class, biases = self._attribute(row)
+        if isinstance(task, Regression):
+            difference, start = task.scale * per_class[0], task.mean + task.scale * float(biases[0])
+        else:
+            a, b = np.searchsorted(self.present_, pair)
+            difference, start = per_class[a] - per_class[b], float(biases[a] - biases[b])
         first, mean, histogram = self._widths()
         parts = []
         at = first
@@ -258,12 +273,12 @@ class AggregateClassifier(NodeClassifier):
                 (float(difference[at : at + mean].sum()), float(difference[at + mean : at + mean + histogram].sum()))
             )
             at += mean + histogram
-        return difference[:first], parts, float(start[a] - start[b])
+        return difference[:first], parts, start
 
     def _widths(self) -> tuple[int, int, int]:
         """Return the numbers of own columns, and of the means and label columns of each source."""
         width = self._components.shape[1]
-        return width, width, len(self.classes_) + 1
+        return width, width, self.num_outputs + 1
 
     @abstractmethod
     def _attribute(self, row: Any) -> tuple[FloatArray, FloatArray]:
@@ -285,7 +300,7 @@ class AggregateClassifier(NodeClassifier):
         if hasattr(self, "_prepared") and self._prepared.fits(graph, self.extractors_, self.features, "cpu"):
             return graph
         self._check_edges(graph)
-        self._prepared = prepare(graph, self.extractors_, self.features, memory=self.memory)
+        self._prepared = prepare(graph, self.extractors_, self.features, memory=self.memory, shared=self.shared)
         self._own_of = None
         return graph
 
@@ -300,8 +315,9 @@ class AggregateClassifier(NodeClassifier):
                 "extractors": sources_to_settings(self.extractors_),
                 "present": self.present_.tolist(),
                 "stopped": self.stopped_,
+                **self._target(),
             },
-            classes=[str(c) for c in self.classes_],
+            classes=self.class_names_,
             fingerprint=self.fingerprint_,
             split=self.split_,
             calibration=self.calibration_,

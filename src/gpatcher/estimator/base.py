@@ -1,49 +1,54 @@
-"""The interface of all node classifiers."""
+"""The interface of all models of nodes: classifiers and regressors."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.base import ClassifierMixin
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from gpatcher.arrays import FloatArray, IntArray, as_node_index
 from gpatcher.errors import InputError
 from gpatcher.estimator.parameters import NestedParameters
 from gpatcher.estimator.persistence import SavedModel
+from gpatcher.estimator.prepare import Prepared
 from gpatcher.graph.graph import Graph
-from gpatcher.graph.split import Split, stratified_split
+from gpatcher.graph.split import Split, is_labelled, stratified_split
 from gpatcher.graph.unseen import UnseenNodes
-from gpatcher.tables.encoder import TableEncoder
-from gpatcher.trust.calibration import Calibration
+from gpatcher.tables.typed_encoder import Encoder
+from gpatcher.training.task import Classification, Regression, Task, task_of
+from gpatcher.trust.calibration import Calibration, Intervals
 from gpatcher.trust.explain import Explanation
 
 
-class NodeClassifier(ClassifierMixin, NestedParameters, ABC):  # type: ignore[misc]
-    """A classifier of the nodes of one graph, and of unseen nodes that link to it.
+class NodeModel(NestedParameters, ABC):
+    """A model of the nodes of one graph, and of unseen nodes that link to it.
 
     Attributes
     ----------
-    classes_ : array of str
-        Names of the classes.
     split_ : Split
         The split used.
-    calibration_ : Calibration
+    task_ : Classification or Regression
+        The loss and the scale of the outputs.
+    calibration_ : Calibration or Intervals
         Temperature and conformal thresholds, fitted on the validation nodes.
     fingerprint_ : str
         Hash of the edges of the training graph.
     """
 
     kind: ClassVar[str]  # in the manifest of a saved model
-    classes_: npt.NDArray[Any]
     split_: Split
-    calibration_: Calibration
+    task_: Task
+    calibration_: Any
     fingerprint_: str
+    class_names_: list[str]  # empty in a regression
+    shared: list[Prepared] | None = None  # with the other models of an ensemble, see `prepare`
 
     @abstractmethod
     def fit(self, graph: Graph, split: Split | int | None = None) -> Self:
@@ -55,7 +60,7 @@ class NodeClassifier(ClassifierMixin, NestedParameters, ABC):  # type: ignore[mi
 
     @abstractmethod
     def decision_function(self, graph: Graph | UnseenNodes | None = None, nodes: Any = None) -> FloatArray:
-        """Return the logits.
+        """Return the logits, or the predicted numbers.
 
         Parameters
         ----------
@@ -67,51 +72,29 @@ class NodeClassifier(ClassifierMixin, NestedParameters, ABC):  # type: ignore[mi
 
         Returns
         -------
-        float array, shape (len(nodes), C)
+        float array, shape (len(nodes), C) or (len(nodes), 1)
         """
 
-    def predict_proba(
-        self, graph: Graph | UnseenNodes | None = None, nodes: Any = None, *, calibrated: bool = True
-    ) -> FloatArray:
-        """Return the probability of each class, shape (len(nodes), C); see `decision_function`.
-
-        ``calibrated=False`` returns the softmax of the logits, before calibration.
-        """
-        logits = self.decision_function(graph, nodes)
-        return self.calibration_.probability(logits) if calibrated else torch.from_numpy(logits).softmax(1).numpy()
-
-    def predict_sets(
-        self, graph: Graph | UnseenNodes | None = None, nodes: Any = None, *, level: float = 0.9
-    ) -> npt.NDArray[Any]:
-        """Return conformal prediction sets as a mask, shape (len(nodes), C); see `Calibration.sets`.
-
-        A set contains the true class with probability ``level``.
-        """
-        logits = self.decision_function(graph, nodes)
-        return self.calibration_.sets(logits, level)
-
+    @abstractmethod
     def predict(self, graph: Graph | UnseenNodes | None = None, nodes: Any = None) -> npt.NDArray[Any]:
-        """Return the name of the most probable class of each node; see `decision_function`."""
-        chosen = self.predict_proba(graph, nodes).argmax(1)
-        names: npt.NDArray[Any] = self.classes_[chosen]
-        return names
+        """Return the predicted class or number of each node; see `decision_function`."""
 
     def score(self, graph: Graph | None = None, nodes: Any = None) -> float:
-        """Return the accuracy on these nodes, by default on the test nodes of ``split_``."""
+        """Return the accuracy, or R² of numbers, on these nodes, by default on the test nodes of ``split_``."""
         check_is_fitted(self)
         graph = self._attach(graph)
         ids = self.split_.test if nodes is None else as_node_index(nodes, graph.n)
-        ids = ids[graph.labels()[ids] >= 0]
+        ids = labelled(graph, ids)
         if not ids.size:
             raise InputError("none of these nodes has a label to compare with")
-        return float((self.predict_proba(graph, ids).argmax(1) == graph.labels()[ids]).mean())
+        return self.task_.score(self.decision_function(graph, ids), graph.labels()[ids])
 
-    def validation_accuracy(self, graph: Graph | None = None) -> float:
-        """Return the accuracy on the validation nodes, from models that were not trained on them."""
+    def validation_score(self, graph: Graph | None = None) -> float:
+        """Return the score on the validation nodes, from models that were not trained on them."""
         check_is_fitted(self)
         return self.score(graph, self.split_.val)
 
-    def explain(self, node: int, graph: Graph | None = None, encoder: TableEncoder | None = None) -> Explanation:
+    def explain(self, node: int, graph: Graph | None = None, encoder: Encoder | None = None) -> Explanation:
         """Return the node's patch and the contribution of each member to the decision; see `explain_nodes`."""
         return self.explain_nodes([node], graph, encoder=encoder, columns=True)[0]
 
@@ -121,7 +104,7 @@ class NodeClassifier(ClassifierMixin, NestedParameters, ABC):  # type: ignore[mi
         nodes: Any,
         graph: Graph | None = None,
         *,
-        encoder: TableEncoder | None = None,
+        encoder: Encoder | None = None,
         columns: bool = False,
         pairs: IntArray | None = None,
     ) -> list[Explanation]:
@@ -140,6 +123,20 @@ class NodeClassifier(ClassifierMixin, NestedParameters, ABC):  # type: ignore[mi
             The classes whose logits are compared; by default the two most probable ones.
         """
 
+    def on_graph(self, graph: Graph, shared: list[Prepared] | None = None) -> Self:
+        """Return a copy with the same weights that reads another graph of the same nodes, such as without an edge.
+
+        ``shared`` are prepared graphs that it may reuse, see `prepare`.
+        """
+        model = self.restore(replace(self.to_saved(), fingerprint=graph.fingerprint))
+        model.shared = shared
+        model._attach(graph)
+        return model
+
+    def prepared(self) -> list[Prepared]:
+        """Return the graph as prepared for this model, or for the members of an ensemble."""
+        return [self._prepared]
+
     @abstractmethod
     def to_saved(self, source: dict[str, Any] | None = None) -> SavedModel:
         """Return the fitted model as it is saved on disk; ``source`` says where the graph came from."""
@@ -147,13 +144,14 @@ class NodeClassifier(ClassifierMixin, NestedParameters, ABC):  # type: ignore[mi
     @classmethod
     @abstractmethod
     def from_saved(cls, saved: SavedModel) -> Self:
-        """Return the fitted classifier without the attributes that `restore` sets."""
+        """Return the fitted model without the attributes that `restore` sets."""
 
     @classmethod
     def restore(cls, saved: SavedModel) -> Self:
-        """Return the fitted classifier, which needs its graph before it predicts."""
+        """Return the fitted model, which needs its graph before it predicts."""
         model = cls.from_saved(saved)
-        model.classes_, model.fingerprint_ = np.array(saved.classes), saved.fingerprint
+        model.class_names_, model.fingerprint_ = list(saved.classes), saved.fingerprint
+        model.task_ = Classification() if saved.classes else Regression(**saved.details["target"])
         model.split_, model.calibration_ = saved.split, saved.calibration
         return model
 
@@ -183,6 +181,26 @@ class NodeClassifier(ClassifierMixin, NestedParameters, ABC):  # type: ignore[mi
     def _attach(self, graph: Graph | None) -> Graph:
         """Return the graph, prepared for this model; a loaded model must be given it once."""
 
+    @abstractmethod
+    def _check_labels(self, graph: Graph) -> None:
+        """Raise an InputError if the labels of the graph are not what this model predicts."""
+
+    def _begin(self, graph: Graph, split: Split | int | None) -> None:
+        """Check the labels, and set the attributes that are known before training."""
+        self._check_labels(graph)
+        self.split_ = self._choose_split(graph, split)
+        self.task_ = task_of(graph.labels(), self.split_.train)
+        self.class_names_, self.fingerprint_ = list(graph.classes), graph.fingerprint
+
+    @property
+    def num_outputs(self) -> int:
+        """Number of classes, or 1 in a regression."""
+        return len(self.class_names_) or 1
+
+    def _target(self) -> dict[str, Any]:
+        """Return the mean and the scale of numbers as a detail of a saved model; nothing for classes."""
+        return {"target": asdict(self.task_)} if isinstance(self.task_, Regression) else {}
+
     def _choose_split(self, graph: Graph, split: Split | int | None) -> Split:
         if isinstance(split, Split):
             if not any(split is own for own in graph.splits):
@@ -203,6 +221,90 @@ class NodeClassifier(ClassifierMixin, NestedParameters, ABC):  # type: ignore[mi
             )
 
 
+class NodeClassifier(ClassifierMixin, NodeModel):  # type: ignore[misc]
+    """A classifier of nodes, see `NodeModel`.
+
+    Attributes
+    ----------
+    classes_ : array of str
+        Names of the classes.
+    """
+
+    calibration_: Calibration
+
+    @property
+    def classes_(self) -> npt.NDArray[Any]:
+        """Names of the classes."""
+        return np.array(self.class_names_)
+
+    def predict_proba(
+        self, graph: Graph | UnseenNodes | None = None, nodes: Any = None, *, calibrated: bool = True
+    ) -> FloatArray:
+        """Return the probability of each class, shape (len(nodes), C); see `decision_function`.
+
+        ``calibrated=False`` returns the softmax of the logits, before calibration.
+        """
+        logits = self.decision_function(graph, nodes)
+        return self.calibration_.probability(logits) if calibrated else torch.from_numpy(logits).softmax(1).numpy()
+
+    def predict_sets(
+        self, graph: Graph | UnseenNodes | None = None, nodes: Any = None, *, level: float = 0.9
+    ) -> npt.NDArray[Any]:
+        """Return conformal prediction sets as a mask, shape (len(nodes), C); see `Calibration.sets`.
+
+        A set contains the true class with probability ``level``.
+        """
+        logits = self.decision_function(graph, nodes)
+        return self.calibration_.sets(logits, level)
+
+    def predict(self, graph: Graph | UnseenNodes | None = None, nodes: Any = None) -> npt.NDArray[Any]:
+        """Return the name of the most probable class of each node; see `decision_function`."""
+        chosen = self.predict_proba(graph, nodes).argmax(1)
+        names: npt.NDArray[Any] = self.classes_[chosen]
+        return names
+
+    def score(self, graph: Graph | None = None, nodes: Any = None) -> float:
+        """Return the accuracy on these nodes, by default on the test nodes of ``split_``."""
+        return NodeModel.score(self, graph, nodes)
+
+    def _check_labels(self, graph: Graph) -> None:
+        if graph.is_regression:
+            raise InputError(
+                f"the labels of {graph.name} are numbers, not classes; use a regressor, such as GPatcherRegressor or "
+                "AutoRegressor"
+            )
+
+
+class NodeRegressor(RegressorMixin, NodeModel):  # type: ignore[misc]
+    """A regressor of nodes, see `NodeModel`; labels are standardised by those of the training nodes."""
+
+    calibration_: Intervals
+
+    def predict(self, graph: Graph | UnseenNodes | None = None, nodes: Any = None) -> FloatArray:
+        """Return the predicted number of each node, in the unit of the labels; see `decision_function`."""
+        return np.asarray(self.decision_function(graph, nodes)[:, 0])
+
+    def predict_interval(
+        self, graph: Graph | UnseenNodes | None = None, nodes: Any = None, *, level: float = 0.9
+    ) -> FloatArray:
+        """Return conformal intervals, low and high, shape (len(nodes), 2); see `Intervals.intervals`.
+
+        An interval contains the true number with probability ``level``.
+        """
+        return self.calibration_.intervals(self.decision_function(graph, nodes), level)
+
+    def score(self, graph: Graph | None = None, nodes: Any = None) -> float:
+        """Return R² on these nodes, by default on the test nodes of ``split_``."""
+        return NodeModel.score(self, graph, nodes)
+
+    def _check_labels(self, graph: Graph) -> None:
+        if not graph.is_regression:
+            raise InputError(
+                f"the labels of {graph.name} are classes, not numbers; use a classifier, or build the graph with "
+                "task='regression'"
+            )
+
+
 def labelled(graph: Graph, nodes: IntArray) -> IntArray:
     """Return the nodes that have a label."""
-    return nodes[np.asarray(graph.labels())[nodes] >= 0]
+    return nodes[is_labelled(np.asarray(graph.labels())[nodes])]

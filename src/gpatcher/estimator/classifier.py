@@ -1,4 +1,4 @@
-"""GPatcherClassifier: the model with scikit-learn's conventions."""
+"""GPatcherClassifier and GPatcherRegressor: the model with scikit-learn's conventions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gpatcher.arrays import FloatArray, IntArray, as_node_index
 from gpatcher.errors import InputError
-from gpatcher.estimator.base import NodeClassifier, labelled
+from gpatcher.estimator.base import NodeClassifier, NodeModel, NodeRegressor, labelled
 from gpatcher.estimator.cluster import train_on_cluster
 from gpatcher.estimator.memory import DEFAULT_BATCH, choose_batch_size
 from gpatcher.estimator.persistence import SavedModel
@@ -38,8 +38,9 @@ from gpatcher.patches.base import Progress as ExtractionProgress
 from gpatcher.patches.spectral import AdaptiveFilter, SpectralPatches
 from gpatcher.patches.store import PatchTable
 from gpatcher.scale.executors import RayEngine
-from gpatcher.tables.encoder import TableEncoder
+from gpatcher.tables.typed_encoder import Encoder
 from gpatcher.training.loop import FitResult, Progress, TrainConfig, fit, predict_logits
+from gpatcher.training.task import Regression
 from gpatcher.trust.calibration import calibrate
 from gpatcher.trust.columns import column_groups
 from gpatcher.trust.explain import Explanation, explain_nodes
@@ -88,61 +89,8 @@ class _Fitted:
     workers_peak_mb: float
 
 
-class GPatcherClassifier(NodeClassifier):
-    """Node classifier that reads patches; with ``patches=PPR()`` it is Fast-GPatcher.
-
-    Parameters
-    ----------
-    patches : Extractor, str or sequence of Extractor
-        How patches are made: an extractor of `gpatcher.patches`, the name of one with its defaults, or several that the
-        model reads side by side. ``"auto"`` trains a learned filter and personalised PageRank, and keeps the one with
-        the smaller validation loss.
-    features : FeatureConfig
-        Input features of a node.
-    model : ModelConfig
-        Architecture of the model.
-    train : TrainConfig
-        Training parameters.
-    memory : int, optional
-        Bytes that eigenvectors may take, by default half of the free memory. With fixed patches, bytes that the whole
-        run may take: batches have 4096 nodes, or as many as fit.
-    device : str
-        Where to train: cpu, cuda, ...
-    seed : int
-        Seed of the weights, of dropout and, if the graph has no split, of the split.
-
-    Parameters of the parts are nested: ``set_params(train__lr=0.01)``.
-
-    Attributes
-    ----------
-    extractors_ : tuple of Extractor
-        The extractors in use, one per patch source: as given, or as chosen by ``auto``.
-    compared_ : dict
-        Validation loss of each choice of extractors that was compared.
-    model_ : GPatcher
-        The fitted model.
-    result_ : FitResult
-        Metrics of the training run.
-    batch_size_ : int or None
-        Nodes per step; None for all at once.
-    patches_ : Patches
-        The patches of all nodes, from the first source.
-    features_ : FeatureTable
-        The input features of all nodes.
-    classes_, split_, calibration_
-        See `NodeClassifier`.
-
-    Examples
-    --------
-    >>> from gpatcher.datasets.synthetic import csbm
-    >>> from gpatcher.patches import PPR
-    >>> graph = csbm(phi=-0.9, n=200, features=10)
-    >>> model = GPatcherClassifier(patches=PPR(size=8), train=TrainConfig(epochs=30)).fit(graph)
-    >>> model.predict(nodes=[0, 1]).shape
-    (2,)
-    """
-
-    kind = "patches"
+class PatchModel(NodeModel):
+    """The model that reads patches, for classes and for numbers; see `GPatcherClassifier`."""
 
     def __init__(
         self,
@@ -209,7 +157,7 @@ class GPatcherClassifier(NodeClassifier):
         workers : int, optional
             Processes on the cluster; by default one per CPU (or GPU, with ``device="cuda"``), up to 8.
         """
-        self.split_ = self._choose_split(graph, split)
+        self._begin(graph, split)
         if prepared is None or not self._matches(prepared, graph):
             prepared = self.prepare(graph, patch_table)
         options = {}
@@ -223,8 +171,6 @@ class GPatcherClassifier(NodeClassifier):
         best = options[min(self.compared_, key=lambda name: self.compared_[name])]
         self.extractors_ = best.prepared.extractors
         self.result_, self.batch_size_, self.workers_peak_mb_ = best.result, best.batch_size, best.workers_peak_mb
-        self.classes_ = np.array(graph.classes)
-        self.fingerprint_ = graph.fingerprint
         self.model_, self._prepared, self._table = best.model, best.prepared, best.prepared.table
         held_out = labelled(graph, self.split_.val if self.split_.val.size else self.split_.train)
         self.calibration_ = calibrate(self._logits(held_out), graph.labels()[held_out], self.seed)
@@ -250,7 +196,7 @@ class GPatcherClassifier(NodeClassifier):
     ) -> _Fitted:
         torch.manual_seed(self.seed)
         graph = prepared.graph
-        model = prepared.build(graph.num_classes, self.model, self.split_.train)
+        model = prepared.build(graph.num_outputs, self.model, self.split_.train)
         batch_size = self.train.batch_size
         if batch_size is None:
             batch_size = choose_batch_size(model, prepared, self.memory)
@@ -346,23 +292,31 @@ class GPatcherClassifier(NodeClassifier):
         nodes: Any,
         graph: Graph | None = None,
         *,
-        encoder: TableEncoder | None = None,
+        encoder: Encoder | None = None,
         columns: bool = False,
         pairs: IntArray | None = None,
     ) -> list[Explanation]:
         """Explain several nodes; see `NodeClassifier.explain_nodes`."""
         check_is_fitted(self)
         graph = self._attach(graph)
-        names = [str(c) for c in self.classes_]
         x = self._prepared.x
         groups = column_groups(encoder, graph.num_features, x.shape[1]) if columns else ()
-        parts = (self.model_, x, graph, self.split_, names, as_node_index(nodes, graph.n))
+        parts = (self.model_, x, graph, self.split_, self.class_names_, as_node_index(nodes, graph.n))
+        if isinstance(self.task_, Regression):
+            return explain_nodes(*parts, None, groups, pairs, self.task_)
         return explain_nodes(*parts, self.calibration_.temperature, groups, pairs)
+
+    def on_graph(self, graph: Graph, shared: list[Prepared] | None = None) -> Self:
+        """Return a copy that reads another graph of the same nodes; see `NodeClassifier.on_graph`."""
+        model = super().on_graph(graph, shared)
+        if graph.fingerprint != self.fingerprint_:
+            model.model_.reselect()
+        return model
 
     def _logits(self, ids: IntArray) -> FloatArray:
         batch = self.train.batch_size or choose_batch_size(self.model_, self._prepared, self.memory) or DEFAULT_BATCH
         batch = len(ids) if self.model_.reads_all(self._prepared.graph.n) else batch
-        return predict_logits(self.model_, self._prepared.x, ids, batch).numpy()
+        return self.task_.answer(predict_logits(self.model_, self._prepared.x, ids, batch).numpy())
 
     def _unseen_logits(self, unseen: UnseenNodes) -> FloatArray:
         self._check_edges(unseen.graph)
@@ -375,12 +329,12 @@ class GPatcherClassifier(NodeClassifier):
             for source, trained in zip(model.sources, self.model_.sources, strict=True):
                 _load_unseen(source, trained.state_dict())
         else:
-            model = prepared.build(len(self.classes_), self.model, self.split_.train, nodes)
+            model = prepared.build(self.num_outputs, self.model, self.split_.train, nodes)
             _load_unseen(model, self._state)
         model.reselect()
         ids = unseen.nodes if rounds else np.arange(unseen.count)
         batch = len(ids) if rounds else self.train.batch_size or DEFAULT_BATCH
-        return predict_logits(model, prepared.x, ids, batch).numpy()
+        return self.task_.answer(predict_logits(model, prepared.x, ids, batch).numpy())
 
     # ---- the graph
 
@@ -397,8 +351,10 @@ class GPatcherClassifier(NodeClassifier):
         if table is not None:
             prepared = prepare_table(graph, table, self.extractors_, self.features, self.device)
         else:
-            prepared = prepare(graph, self.extractors_, self.features, device=self.device, memory=self.memory)
-        model = prepared.build(len(self.classes_), self.model, self.split_.train)
+            prepared = prepare(
+                graph, self.extractors_, self.features, device=self.device, memory=self.memory, shared=self.shared
+            )
+        model = prepared.build(self.num_outputs, self.model, self.split_.train)
         _load_weights(model, dict(self._weights()))
         self.model_, self._prepared = model, prepared
         return graph
@@ -415,6 +371,7 @@ class GPatcherClassifier(NodeClassifier):
             options = f"--size {extractor.size} --c {extractor.c} --eps {extractor.eps}"  # type: ignore[attr-defined]
             options += f" --direction {extractor.direction}"  # type: ignore[attr-defined]
             options += " --self-loops" if extractor.self_loops else ""  # type: ignore[attr-defined]
+            options += f" --edge-type {extractor.edge_type}" if extractor.edge_type else ""  # type: ignore[attr-defined]
             raise InputError(
                 f"the patch table {table} that the model was trained with does not exist; make it again with "
                 f"'gpatcher patches SOURCE {options} --out {table}', or pass its new folder (patch_table=, --patches)"
@@ -468,8 +425,9 @@ class GPatcherClassifier(NodeClassifier):
                 "extractors": sources_to_settings(self.extractors_),
                 "compared": self.compared_,
                 "patch_table": None if self._table is None else str(self._table.absolute()),
+                **self._target(),
             },
-            classes=[str(c) for c in self.classes_],
+            classes=self.class_names_,
             fingerprint=self.fingerprint_,
             split=self.split_,
             calibration=self.calibration_,
@@ -503,6 +461,79 @@ class GPatcherClassifier(NodeClassifier):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_") or hasattr(self, "_state")
+
+
+class GPatcherClassifier(NodeClassifier, PatchModel):
+    """Node classifier that reads patches; with ``patches=PPR()`` it is Fast-GPatcher.
+
+    Parameters
+    ----------
+    patches : Extractor, str or sequence of Extractor
+        How patches are made: an extractor of `gpatcher.patches`, the name of one with its defaults, or several that the
+        model reads side by side. ``"auto"`` trains a learned filter and personalised PageRank, and keeps the one with
+        the smaller validation loss.
+    features : FeatureConfig
+        Input features of a node.
+    model : ModelConfig
+        Architecture of the model.
+    train : TrainConfig
+        Training parameters.
+    memory : int, optional
+        Bytes that eigenvectors may take, by default half of the free memory. With fixed patches, bytes that the whole
+        run may take: batches have 4096 nodes, or as many as fit.
+    device : str
+        Where to train: cpu, cuda, ...
+    seed : int
+        Seed of the weights, of dropout and, if the graph has no split, of the split.
+
+    Parameters of the parts are nested: ``set_params(train__lr=0.01)``.
+
+    Attributes
+    ----------
+    extractors_ : tuple of Extractor
+        The extractors in use, one per patch source: as given, or as chosen by ``auto``.
+    compared_ : dict
+        Validation loss of each choice of extractors that was compared.
+    model_ : GPatcher
+        The fitted model.
+    result_ : FitResult
+        Metrics of the training run.
+    batch_size_ : int or None
+        Nodes per step; None for all at once.
+    patches_ : Patches
+        The patches of all nodes, from the first source.
+    features_ : FeatureTable
+        The input features of all nodes.
+    classes_, split_, calibration_
+        See `NodeClassifier`.
+
+    Examples
+    --------
+    >>> from gpatcher.datasets.synthetic import csbm
+    >>> from gpatcher.patches import PPR
+    >>> graph = csbm(phi=-0.9, n=200, features=10)
+    >>> model = GPatcherClassifier(patches=PPR(size=8), train=TrainConfig(epochs=30)).fit(graph)
+    >>> model.predict(nodes=[0, 1]).shape
+    (2,)
+    """
+
+    kind = "patches"
+
+
+class GPatcherRegressor(NodeRegressor, PatchModel):
+    """Regressor of nodes that reads patches; see `GPatcherClassifier` for its parameters.
+
+    Examples
+    --------
+    >>> from gpatcher.datasets.synthetic import neighbour_sum
+    >>> from gpatcher.patches import PPR
+    >>> graph = neighbour_sum(n=200)
+    >>> model = GPatcherRegressor(patches=PPR(size=8), train=TrainConfig(epochs=30)).fit(graph)
+    >>> model.predict(nodes=[0, 1]).shape, model.predict_interval(nodes=[0, 1], level=0.8).shape
+    ((2,), (2, 2))
+    """
+
+    kind = "patch-regressor"
 
 
 def _load_unseen(module: nn.Module, state: dict[str, Tensor]) -> None:

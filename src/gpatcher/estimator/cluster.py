@@ -59,7 +59,7 @@ def train_on_cluster(
             progress(value, figures)
 
     graph = prepared.graph
-    job = {"table": table.absolute(), "checkpoint": checkpoint.absolute(), "classes": graph.num_classes}
+    job = {"table": table.absolute(), "checkpoint": checkpoint.absolute(), "classes": graph.num_outputs}
     job |= {"model": model, "train": config, "seed": seed, "device": device}
     parts = tuple(np.array(part) for part in (split.train, split.val, split.test))
     run_together(

@@ -1,8 +1,9 @@
-"""AutoClassifier: an ensemble of the configurations of a portfolio, weighted by validation loss."""
+"""AutoClassifier and AutoRegressor: an ensemble of the configurations of a portfolio, weighted by validation loss."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpatcher.arrays import FloatArray, IntArray, as_node_index
 from gpatcher.errors import InputError
-from gpatcher.estimator.base import NodeClassifier, labelled
+from gpatcher.estimator.base import NodeClassifier, NodeModel, NodeRegressor, labelled
+from gpatcher.estimator.classifier import PatchModel
 from gpatcher.estimator.folder import read_model_manifest
 from gpatcher.estimator.members import (
     Member,
@@ -30,16 +32,17 @@ from gpatcher.estimator.members import (
 )
 from gpatcher.estimator.persistence import SavedModel
 from gpatcher.estimator.portfolio import KINDS, Candidate, shipped_portfolio
+from gpatcher.estimator.prepare import Prepared
 from gpatcher.estimator.weights import ensemble_weights
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.io import remove_folder
 from gpatcher.scale.executors import Engine, ProcessEngine
-from gpatcher.tables.encoder import TableEncoder
-from gpatcher.training.metrics import log_loss
+from gpatcher.tables.typed_encoder import Encoder
+from gpatcher.training.task import Regression
 from gpatcher.trust.calibration import calibrate, fit_temperature
-from gpatcher.trust.explain import Describer, Explanation, combine
+from gpatcher.trust.explain import Describer, Explanation, combine, top_two
 
 _MEMBERS = "members"
 _FIGURES = ("weight", "temperature", "loss", "accuracy", "seconds", "stopped")
@@ -56,48 +59,8 @@ class Quality:
 QUALITIES = {"quick": Quality(1, 1), "good": Quality(10, 3), "best": Quality(16, 5)}
 
 
-class AutoClassifier(NodeClassifier):
-    """A classifier without settings, for any graph: an ensemble of the portfolio, combined by greedy selection.
-
-    Each member is trained on the split, or by cross-validation over its training and validation nodes if these are few.
-    The logits are averaged with weights that minimise the log loss of the held-out nodes; a member that adds nothing
-    has weight 0. Unless a split is given, the chosen members are then retrained on all labels. The retrained models
-    predict unlabelled and unseen nodes; labelled nodes are predicted by models that have not seen test labels.
-
-    Parameters
-    ----------
-    quality : {"quick", "good", "best"}
-        How much is trained: the first configuration, the first ten, or sixteen with cross-validation.
-    budget : float, optional
-        Seconds for training; members for which no time is left are skipped, see ``skipped_``.
-    portfolio : sequence of Candidate, optional
-        Configurations in the order of training; by default those of the package.
-    jobs : int or None
-        Members trained at the same time, each in its own process, so that a script needs the guard
-        ``if __name__ == "__main__"``; None for one per core, or for one job on small and on very large graphs.
-    memory, device, seed
-        See `GPatcherClassifier`.
-
-    Attributes
-    ----------
-    members_ : list of Member
-        All trained members.
-    skipped_ : dict
-        Name of each configuration that was not trained, and the reason.
-    held_out_ : tuple of array
-        The held-out nodes by which members were weighted, and their logits from models that were not trained on them.
-    classes_, split_, calibration_
-        See `NodeClassifier`.
-
-    Examples
-    --------
-    >>> from gpatcher.datasets.synthetic import csbm
-    >>> model = AutoClassifier(quality="quick").fit(csbm(phi=0.9, n=200, features=10))
-    >>> model.predict(nodes=[0, 1]).shape
-    (2,)
-    """
-
-    kind = "ensemble"
+class AutoModel(NodeModel):
+    """An ensemble of the portfolio, for classes and for numbers; see `AutoClassifier`."""
 
     def __init__(
         self,
@@ -156,8 +119,7 @@ class AutoClassifier(NodeClassifier):
         own = split is None and not graph.splits
         refit = own if refit is None else refit
         cross_validate = refit if cross_validate is None else cross_validate
-        self.split_ = self._choose_split(graph, split)
-        self.classes_, self.fingerprint_ = np.array(graph.classes), graph.fingerprint
+        self._begin(graph, split)
         self._graph = graph
         quality = QUALITIES[self.quality]
         folds = make_folds(graph, self.split_, quality.folds if cross_validate else 1, self.seed)
@@ -177,15 +139,16 @@ class AutoClassifier(NodeClassifier):
             every = labelled(graph, np.arange(graph.n))
             final = Split(every, np.empty(0, np.int64), np.empty(0, np.int64))
             self.members_ = trainer.refit(self.members_, final)
-        self._models: dict[tuple[str, int], NodeClassifier] = {}
+        self._models: dict[tuple[str, int], NodeModel] = {}
+        self._shared: list[Prepared] = []
         self.held_out_ = held, self._combine(y)
         return self
 
-    def _combine(self, y: IntArray) -> FloatArray:
+    def _combine(self, y: npt.NDArray[Any]) -> FloatArray:
         """Calibrate on the held-out nodes, and return their logits."""
         logits = np.asarray(sum(m.weight / m.temperature * m.held_out for m in self.used))
         self.calibration_ = calibrate(logits, y, self.seed)
-        self._accuracy = float((logits.argmax(1) == y).mean())
+        self._score = self.task_.score(logits, y)
         return logits
 
     def _applicable(self, graph: Graph, count: int) -> tuple[list[Candidate], dict[str, str]]:
@@ -204,17 +167,18 @@ class AutoClassifier(NodeClassifier):
             raise InputError(f"no member of the portfolio can be trained on {graph.name}: {skipped}")
         return chosen, skipped
 
-    def _weigh(self, y: IntArray) -> None:
+    def _weigh(self, y: npt.NDArray[Any]) -> None:
         """Set temperature, loss and weight of each member from the held-out nodes."""
-        temperatures = [fit_temperature(member.held_out, y) for member in self.members_]
+        regression = isinstance(self.task_, Regression)
+        temperatures = [1.0 if regression else fit_temperature(member.held_out, y) for member in self.members_]
         logits = [member.held_out / t for member, t in zip(self.members_, temperatures, strict=True)]
         weights = ensemble_weights(logits, y, self.seed)
         self.members_ = [
             replace(
                 member,
                 temperature=t,
-                loss=log_loss(z, y),
-                accuracy=float((z.argmax(1) == y).mean()),
+                loss=self.task_.mean_loss(z, y),
+                accuracy=self.task_.score(z, y),
                 weight=float(weight),
             )
             for member, t, z, weight in zip(self.members_, temperatures, logits, weights, strict=True)
@@ -234,10 +198,10 @@ class AutoClassifier(NodeClassifier):
         self.held_out_ = held, self._combine(self._graph.labels()[held])
         return self
 
-    def validation_accuracy(self, graph: Graph | None = None) -> float:
-        """Return the accuracy on the held-out nodes, from models that were not trained on them."""
+    def validation_score(self, graph: Graph | None = None) -> float:
+        """Return the score on the held-out nodes, from models that were not trained on them."""
         check_is_fitted(self)
-        return self._accuracy
+        return self._score
 
     # ---- prediction
 
@@ -250,7 +214,7 @@ class AutoClassifier(NodeClassifier):
             return self._average(partial(_ask, graph=graph), final=True)
         graph = self._attach(graph)
         ids = np.arange(graph.n) if nodes is None else as_node_index(nodes, graph.n)
-        out = np.zeros((len(ids), len(self.classes_)), np.float32)
+        out = np.zeros((len(ids), self.num_outputs), np.float32 if self.class_names_ else np.float64)
         # the final models have seen the labels of the split, so these nodes are predicted by the others
         seen = self._seen(ids)
         for final in (False, True):
@@ -264,7 +228,7 @@ class AutoClassifier(NodeClassifier):
         models = self._fitted(member, final=False)
         return np.asarray(sum(model.decision_function(self._graph, nodes) for model in models) / len(models))
 
-    def _average(self, ask: Callable[[NodeClassifier], FloatArray], final: bool) -> FloatArray:
+    def _average(self, ask: Callable[[NodeModel], FloatArray], final: bool) -> FloatArray:
         total: Any = 0.0
         for member in self.used:
             models = self._fitted(member, final)
@@ -272,7 +236,7 @@ class AutoClassifier(NodeClassifier):
             total = total + np.float32(member.weight / member.temperature) * logits
         return np.asarray(total)
 
-    def _fitted(self, member: Member, final: bool) -> list[NodeClassifier]:
+    def _fitted(self, member: Member, final: bool) -> list[NodeModel]:
         """Return the classifiers of a member, restored once."""
         saved = (member.final,) if final and member.final is not None else member.models
         fitted = []
@@ -280,6 +244,7 @@ class AutoClassifier(NodeClassifier):
             key = member.candidate.name, -1 if one is member.final else number
             if key not in self._models:
                 self._models[key] = KINDS[one.kind].restore(one)
+                self._models[key].shared = self._shared
             fitted.append(self._models[key])
         return fitted
 
@@ -288,18 +253,22 @@ class AutoClassifier(NodeClassifier):
         nodes: Any,
         graph: Graph | None = None,
         *,
-        encoder: TableEncoder | None = None,
+        encoder: Encoder | None = None,
         columns: bool = False,
         pairs: IntArray | None = None,
     ) -> list[Explanation]:
         """Explain several nodes; contributions add up over the members. See `NodeClassifier.explain_nodes`."""
         check_is_fitted(self)
         graph = self._attach(graph)
-        describer = Describer(graph, self.split_, [str(c) for c in self.classes_])
+        describer = Describer(graph, self.split_, self.class_names_)
+        regression = isinstance(self.task_, Regression)
         explanations: list[Explanation] = []
         for node in as_node_index(nodes, graph.n).tolist():
             logits = self.decision_function(graph, [node])
-            pair = np.argsort(-logits, axis=1, kind="stable")[:, :2] if pairs is None else pairs[[len(explanations)]]
+            if pairs is None:
+                pair = np.zeros((1, 2), np.int64) if regression else top_two(logits)
+            else:
+                pair = pairs[[len(explanations)]]
             final = not self._seen([node])[0]
             parts, weights = [], []
             for member in self.used:
@@ -307,9 +276,21 @@ class AutoClassifier(NodeClassifier):
                 for model in models:
                     parts += model.explain_nodes([node], graph, encoder=encoder, columns=columns, pairs=pair)
                     weights.append(member.weight / member.temperature / len(models))
-            probability = float(self.calibration_.probability(logits).max())
+            probability = None if regression else float(self.calibration_.probability(logits).max())
             explanations.append(combine(describer, parts, weights, pair[0].tolist(), probability))
         return explanations
+
+    def prepared(self) -> list[Prepared]:
+        """Return the graph as prepared for the members."""
+        return self._shared
+
+    def on_graph(self, graph: Graph, shared: list[Prepared] | None = None) -> Self:
+        """Return a copy that reads another graph of the same nodes; see `NodeClassifier.on_graph`."""
+        model = copy(self)
+        model._graph, model.fingerprint_, model._shared = graph, graph.fingerprint, [] if shared is None else shared
+        # those that have predicted so far
+        model._models = {key: one.on_graph(graph, model._shared) for key, one in self._models.items()}
+        return model
 
     def _seen(self, nodes: Any) -> npt.NDArray[np.bool_]:
         """Return which nodes have a label that the final models were trained on."""
@@ -336,9 +317,10 @@ class AutoClassifier(NodeClassifier):
             details={
                 "members": [describe_member(m) for m in self.members_],
                 "skipped": self.skipped_,
-                "accuracy": self._accuracy,
+                "accuracy": self._score,
+                **self._target(),
             },
-            classes=[str(c) for c in self.classes_],
+            classes=self.class_names_,
             fingerprint=self.fingerprint_,
             split=self.split_,
             calibration=self.calibration_,
@@ -360,8 +342,8 @@ class AutoClassifier(NodeClassifier):
     def from_saved(cls, saved: SavedModel) -> Self:
         """Return the ensemble without its members."""
         model = cls(**saved.parameters)
-        model.skipped_, model._models = dict(saved.details["skipped"]), {}
-        model._accuracy = float(saved.details["accuracy"])
+        model.skipped_, model._models, model._shared = dict(saved.details["skipped"]), {}, []
+        model._score = float(saved.details["accuracy"])
         return model
 
     @classmethod
@@ -389,21 +371,81 @@ class AutoClassifier(NodeClassifier):
         return hasattr(self, "members_")
 
 
-def _ask(model: NodeClassifier, graph: Graph | UnseenNodes, nodes: IntArray | None = None) -> FloatArray:
+class AutoClassifier(NodeClassifier, AutoModel):
+    """A classifier without settings, for any graph: an ensemble of the portfolio, combined by greedy selection.
+
+    Each member is trained on the split, or by cross-validation over its training and validation nodes if these are few.
+    The logits are averaged with weights that minimise the log loss of the held-out nodes; a member that adds nothing
+    has weight 0. Unless a split is given, the chosen members are then retrained on all labels. The retrained models
+    predict unlabelled and unseen nodes; labelled nodes are predicted by models that have not seen test labels.
+
+    Parameters
+    ----------
+    quality : {"quick", "good", "best"}
+        How much is trained: the first configuration, the first ten, or sixteen with cross-validation.
+    budget : float, optional
+        Seconds for training; members for which no time is left are skipped, see ``skipped_``.
+    portfolio : sequence of Candidate, optional
+        Configurations in the order of training; by default those of the package.
+    jobs : int or None
+        Members trained at the same time, each in its own process, so that a script needs the guard
+        ``if __name__ == "__main__"``; None for one per core, or for one job on small and on very large graphs.
+    memory, device, seed
+        See `GPatcherClassifier`.
+
+    Attributes
+    ----------
+    members_ : list of Member
+        All trained members.
+    skipped_ : dict
+        Name of each configuration that was not trained, and the reason.
+    held_out_ : tuple of array
+        The held-out nodes by which members were weighted, and their logits from models that were not trained on them.
+    classes_, split_, calibration_
+        See `NodeClassifier`.
+
+    Examples
+    --------
+    >>> from gpatcher.datasets.synthetic import csbm
+    >>> model = AutoClassifier(quality="quick").fit(csbm(phi=0.9, n=200, features=10))
+    >>> model.predict(nodes=[0, 1]).shape
+    (2,)
+    """
+
+    kind = "ensemble"
+
+
+class AutoRegressor(NodeRegressor, AutoModel):
+    """A regressor without settings, for any graph whose labels are numbers; see `AutoClassifier`.
+
+    The numbers are averaged with weights that minimise the squared error of the held-out nodes.
+
+    Examples
+    --------
+    >>> from gpatcher.datasets.synthetic import neighbour_sum
+    >>> model = AutoRegressor(quality="quick").fit(neighbour_sum(n=200))
+    >>> model.predict(nodes=[0, 1]).shape
+    (2,)
+    """
+
+    kind = "ensemble-regressor"
+
+
+def _ask(model: NodeModel, graph: Graph | UnseenNodes, nodes: IntArray | None = None) -> FloatArray:
     return model.decision_function(graph, nodes)
 
 
-def load_model(folder: str | Path, graph: Graph | None = None, patch_table: str | Path | None = None) -> NodeClassifier:
+def load_model(folder: str | Path, graph: Graph | None = None, patch_table: str | Path | None = None) -> NodeModel:
     """Read a saved model of any kind; pass the graph it was trained on here or to `predict`.
 
     ``patch_table`` is the folder of its patch table, if that has moved.
     """
-    kinds = {**KINDS, AutoClassifier.kind: AutoClassifier}
+    kinds = {**KINDS, AutoClassifier.kind: AutoClassifier, AutoRegressor.kind: AutoRegressor}
     kind = read_model_manifest(Path(folder)).kind
     if kind not in kinds:
         raise InputError(f"the model in {folder} is of the unknown kind {kind!r}; choose another folder")
-    if patch_table is not None and kind != "patches":
+    if patch_table is not None and not issubclass(kinds[kind], PatchModel):
         raise InputError(f"the model in {folder} is of the kind {kind!r} and has no patch table; leave --patches out")
     more = {} if patch_table is None else {"patch_table": patch_table}
-    model: NodeClassifier = kinds[kind].load(folder, graph, **more)
+    model: NodeModel = kinds[kind].load(folder, graph, **more)
     return model

@@ -11,8 +11,8 @@ from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.storage import open_graph
 from gpatcher.io import FileEntry, read_manifest
-from gpatcher.tables.encoder import TableEncoder
 from gpatcher.tables.load import load_tables
+from gpatcher.tables.typed_encoder import Encoder, load_encoder
 
 MODEL, MODEL_FORMAT, MODEL_VERSION = "model.json", "gpatcher-model", 3
 ENCODER, GRAPH = "encoder.json", "graph"
@@ -42,11 +42,11 @@ def read_model_manifest(folder: Path) -> ModelManifest:
     return manifest
 
 
-def open_tables(folder: Path) -> tuple[Graph, TableEncoder | None] | None:
+def open_tables(folder: Path) -> tuple[Graph, Encoder | None] | None:
     """Return the graph and the encoder that `keep_tables` wrote, None if there is no graph."""
     if not (folder / GRAPH).is_dir():
         return None
-    encoder = TableEncoder.load(folder / ENCODER) if (folder / ENCODER).is_file() else None
+    encoder = load_encoder(folder / ENCODER) if (folder / ENCODER).is_file() else None
     return open_graph(folder / GRAPH), encoder
 
 

@@ -22,7 +22,7 @@ from gpatcher.estimator.persistence import SavedModel
 from gpatcher.estimator.portfolio import Candidate
 from gpatcher.estimator.prepare import as_extractors
 from gpatcher.graph.graph import Graph
-from gpatcher.graph.split import Split
+from gpatcher.graph.split import Split, strata
 from gpatcher.io import (
     FileEntry,
     check_file,
@@ -57,7 +57,7 @@ class Member:
     seconds: float
     temperature: float = 1.0
     loss: float = np.nan  # on the held-out nodes, at this temperature
-    accuracy: float = np.nan  # on these nodes
+    accuracy: float = np.nan  # on these nodes; R² in a regression
     weight: float = 0.0
     final: SavedModel | None = None  # trained on all labels
 
@@ -100,7 +100,7 @@ def make_folds(graph: Graph, split: Split, count: int, seed: int) -> list[Split]
     if count < 2 or val.size >= _ENOUGH:
         return [Split(split.train, val, np.empty(0, np.int64))] if val.size else None
     nodes = np.concatenate([split.train, val])
-    y = graph.labels()[nodes]
+    y = strata(graph.labels())[nodes]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a class with fewer members than folds
         count = min(count, int(np.bincount(y).max()))
@@ -154,7 +154,7 @@ def _train(task: _Task, graph: Graph) -> _Trained:
         stopped.append(classifier.stopped_)
         if fold.val.size:
             logits.append(classifier.decision_function(graph, fold.val))
-    held_out = np.concatenate(logits) if logits else np.empty((0, graph.num_classes), np.float32)
+    held_out = np.concatenate(logits) if logits else np.empty((0, graph.num_outputs), np.float32)
     return _Trained(tuple(models), held_out, float(np.mean(stopped)), time.perf_counter() - started)
 
 
@@ -276,7 +276,7 @@ def write_member(member: Member, folder: Path, identity: str) -> None:
             saved.write(draft / f"fold-{number}")
         if member.final is not None:
             member.final.write(draft / "final")
-        held_out = safetensors.numpy.save({"logits": np.ascontiguousarray(member.held_out, dtype=np.float32)})
+        held_out = safetensors.numpy.save({"logits": np.ascontiguousarray(member.held_out)})
         write_bytes(draft / _HELD_OUT, held_out)
         content = {
             "format": _FORMAT,

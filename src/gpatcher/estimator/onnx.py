@@ -16,10 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from gpatcher.errors import InputError
-from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.estimator.classifier import PatchModel
 from gpatcher.io import write_bytes
 from gpatcher.model.gpatcher import GPatcher, split_views
 from gpatcher.patches.extract import extractor_parameters
+from gpatcher.training.task import Regression
 
 TOLERANCE = 1e-4  # largest difference of an output that is accepted
 _CHECKED = 64  # nodes that the check runs on, fewer if there are many features
@@ -29,18 +30,22 @@ _ELEMENTS = 1 << 24
 class ServedPatches(nn.Module):
     """A trained model of one round as a function of the members of patches."""
 
-    def __init__(self, model: GPatcher, temperature: float) -> None:
+    def __init__(self, model: GPatcher, temperature: float, task: Regression | None = None) -> None:
         super().__init__()
-        self.model, self.temperature = model, temperature
+        self.model, self.temperature, self.task = model, temperature, task
         self.sizes = [source.size for source in model.sources]
 
-    def forward(self, x: Tensor, score: Tensor, mask: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return logits and calibrated probabilities, shape (b, C), from the arguments that `export_onnx` lists."""
+    def forward(self, x: Tensor, score: Tensor, mask: Tensor, labels: Tensor | None = None) -> tuple[Tensor, ...]:
+        """Return logits and calibrated probabilities, shape (b, C), or numbers, (b,); see `export_onnx`."""
         b, p, d = x.shape
         rows = torch.arange(b * p, device=x.device).reshape(b, p)
         views = split_views(rows, score, mask, self.sizes)
         known = None if labels is None else labels.reshape(b * p, -1)
-        logits = self.model.classify(self._encode(x.reshape(b * p, d)), views, known)
+        return self._outputs(self.model.classify(self._encode(x.reshape(b * p, d)), views, known))
+
+    def _outputs(self, logits: Tensor) -> tuple[Tensor, ...]:
+        if self.task is not None:
+            return (self.task.mean + self.task.scale * logits.squeeze(1),)
         return logits, (logits / self.temperature).softmax(1)
 
     def _encode(self, x: Tensor) -> Tensor:
@@ -52,29 +57,29 @@ class ServedGraph(ServedPatches):
 
     def forward(  # type: ignore[override]
         self, x: Tensor, index: Tensor, score: Tensor, mask: Tensor, labels: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Return logits and calibrated probabilities of all nodes, shape (n, C)."""
+    ) -> tuple[Tensor, ...]:
+        """Return logits and calibrated probabilities of all nodes, shape (n, C), or numbers, shape (n,)."""
         views = split_views(index, score, mask, self.sizes)
         h = self.model.propagate(self._encode(x), [views])
-        logits = self.model.classify(h, views, labels)
-        return logits, (logits / self.temperature).softmax(1)
+        return self._outputs(self.model.classify(h, views, labels))
 
 
-def export_onnx(classifier: GPatcherClassifier, path: str | Path) -> float:
+def export_onnx(classifier: PatchModel, path: str | Path) -> float:
     """Write the trained encoder, mixer and classifier as ONNX; return the largest difference of an output.
 
     With one round the model takes the patches of any number of nodes: ``x`` (b, p, d), the members' features as made by
     `node_features`, ``score`` (b, p) and ``mask`` (b, p), 1 where a position has a member. With several rounds it takes
     a whole graph: ``x`` (n, d), ``index`` (n, p), ``score`` and ``mask`` (n, p). If the model reads labels, ``labels``
-    follows, one-hot and 0 where unknown: (b, p, C) or (n, C). The outputs are ``logits`` and calibrated
-    ``probability``, (b, C) or (n, C). Patches must be extracted beforehand, by `extract_patches` or into a patch table;
-    those of several sources are concatenated. The metadata contain the classes and how features and patches are made.
-    Before the file is written, the model is run with onnxruntime; a difference above 1e-4 is an error.
+    follows, one-hot and 0 where unknown: (b, p, C) or (n, C); numbers are followed by a column that is 1 where they are
+    known. The outputs are ``logits`` and calibrated ``probability``, (b, C) or (n, C); in a regression ``predicted`` in
+    the unit of the labels, (b,) or (n,). Patches must be extracted beforehand, by `extract_patches` or into a patch
+    table; those of several sources are concatenated. The metadata contain the classes and how features and patches are
+    made. Before the file is written, the model is run with onnxruntime; a difference above 1e-4 is an error.
 
     Parameters
     ----------
-    classifier : GPatcherClassifier
-        A fitted classifier, with its graph.
+    classifier : GPatcherClassifier or GPatcherRegressor
+        A fitted model, with its graph.
     path : str or Path
         The file to write.
     """
@@ -95,7 +100,7 @@ def export_onnx(classifier: GPatcherClassifier, path: str | Path) -> float:
             served,
             tuple(inputs.values()),
             input_names=list(inputs),
-            output_names=["logits", "probability"],
+            output_names=["logits", "probability"] if served.task is None else ["predicted"],
             dynamic_shapes=({0: batch},) * len(inputs),
             dynamo=True,
             verbose=False,
@@ -104,10 +109,10 @@ def export_onnx(classifier: GPatcherClassifier, path: str | Path) -> float:
         raise InputError("torch gave no ONNX program; this version of torch cannot export the model")
     model = program.model_proto
     about = {
-        "classes": [str(c) for c in classifier.classes_],
+        "classes": classifier.class_names_,
         "features": asdict(classifier.features),
         "patches": [{"name": e.name, **extractor_parameters(e)} for e in classifier.extractors_],
-        "temperature": classifier.calibration_.temperature,
+        "temperature": served.temperature,
     }
     onnx.helper.set_model_props(model, {f"gpatcher.{name}": json.dumps(value) for name, value in about.items()})
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
@@ -120,19 +125,22 @@ def export_onnx(classifier: GPatcherClassifier, path: str | Path) -> float:
             ours = served(*part.values())
         theirs = session.run(None, {name: value.numpy() for name, value in part.items()})
         for a, b in zip(ours, theirs, strict=True):
-            largest = max(largest, float(np.abs(a.numpy() - b).max()))
+            unit = 1.0 if served.task is None else max(served.task.scale, abs(served.task.mean))
+            largest = max(largest, float(np.abs(a.numpy() - b).max()) / unit)
     if not largest <= TOLERANCE:
         raise InputError(f"the exported model differs from the trained one by {largest:.2g}, more than {TOLERANCE}")
     write_bytes(path, model.SerializeToString())
     return largest
 
 
-def _served(classifier: GPatcherClassifier) -> ServedPatches:
+def _served(classifier: PatchModel) -> ServedPatches:
     served = ServedPatches if classifier.model.rounds == 1 else ServedGraph
+    if isinstance(classifier.task_, Regression):
+        return served(classifier.model_, 1.0, classifier.task_).eval()
     return served(classifier.model_, classifier.calibration_.temperature).eval()
 
 
-def serving_inputs(classifier: GPatcherClassifier, nodes: Any) -> dict[str, Tensor]:
+def serving_inputs(classifier: PatchModel, nodes: Any) -> dict[str, Tensor]:
     """Return the inputs of the exported model for these nodes; with several rounds, only members among these."""
     x, model = classifier.features_, classifier.model_
     with torch.no_grad():
@@ -153,7 +161,7 @@ def serving_inputs(classifier: GPatcherClassifier, nodes: Any) -> dict[str, Tens
     return inputs if labels is None else {**inputs, "labels": labels[index] * mask[..., None]}
 
 
-def _examples(classifier: GPatcherClassifier) -> dict[str, Tensor]:
+def _examples(classifier: PatchModel) -> dict[str, Tensor]:
     n, width = classifier.features_.shape
     positions = sum(extractor.size for extractor in classifier.extractors_)
     count = max(2, _ELEMENTS // (positions * width))

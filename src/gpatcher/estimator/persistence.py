@@ -16,8 +16,8 @@ from gpatcher import __version__
 from gpatcher.errors import InputError
 from gpatcher.estimator.folder import MODEL, MODEL_FORMAT, MODEL_VERSION, read_model_manifest
 from gpatcher.graph.split import Split
-from gpatcher.io import check_file, draft_of, list_files, make_folder, write_json
-from gpatcher.trust.calibration import Calibration
+from gpatcher.io import check_file, list_files, make_folder, write_bytes, write_json
+from gpatcher.trust.calibration import Calibration, Intervals
 
 _TENSORS = "model.safetensors"
 _PARTS = ("train", "val", "test")
@@ -30,10 +30,10 @@ class SavedModel:
     kind: str  # of classifier, see `gpatcher.estimator.ensemble.load_model`
     parameters: dict[str, Any]  # of the classifier
     details: dict[str, Any]  # results of fitting besides the weights
-    classes: list[str]
+    classes: list[str]  # empty in a regression
     fingerprint: str  # of the graph
     split: Split
-    calibration: Calibration
+    calibration: Calibration | Intervals
     state: dict[str, Tensor]  # weights of the model
     source: dict[str, Any] | None = None  # where the graph came from, for the command line
 
@@ -55,8 +55,7 @@ class SavedModel:
             "calibration": self.calibration.to_dict(),
             "source": self.source,
         }
-        with draft_of(folder / _TENSORS) as draft:
-            safetensors.torch.save_file(tensors, draft)
+        write_bytes(folder / _TENSORS, safetensors.torch.save(tensors))
         write_json(folder / MODEL, manifest | {"files": list_files([folder / _TENSORS])})
 
     @classmethod
@@ -78,7 +77,7 @@ class SavedModel:
                 classes=manifest.classes,
                 fingerprint=manifest.fingerprint,
                 split=Split(*(state.pop(f"split.{part}").numpy() for part in _PARTS)),
-                calibration=Calibration(
+                calibration=(Calibration if manifest.classes else Intervals)(
                     **manifest.calibration, scores=np.asarray(state.pop("calibration.scores").numpy())
                 ),
                 state=state,

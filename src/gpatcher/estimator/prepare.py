@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -22,6 +23,7 @@ from gpatcher.model.inputs import FeatureConfig, FeatureTable, node_features, un
 from gpatcher.patches.base import Extractor, PatchSource, Progress
 from gpatcher.patches.extract import make_extractor
 from gpatcher.patches.store import PatchTable
+from gpatcher.training.task import task_of
 
 Patching = Extractor | str | Sequence[Extractor | str]  # accepted as ``patches`` by classifiers
 
@@ -49,10 +51,13 @@ class Prepared:
 
     def fits(self, graph: Graph, extractors: tuple[Extractor, ...], features: FeatureConfig, device: str) -> bool:
         """Return whether this was prepared with these arguments."""
-        parts = ("indptr", "indices", "weights", "x")
-        same = all(getattr(self.graph, part) is getattr(graph, part) for part in parts)
         wanted = (extractors, features, torch.device(device))
+        same = self.graph.x is graph.x and self.has_edges_of(graph)
         return same and wanted == (self.extractors, self.features, self.x.device)
+
+    def has_edges_of(self, graph: Graph) -> bool:
+        """Return whether the edges are those of this graph."""
+        return all(getattr(self.graph, part) is getattr(graph, part) for part in ("indptr", "indices", "weights"))
 
     def build(
         self, classes: int, config: ModelConfig, train: IntArray | None = None, nodes: IntArray | None = None
@@ -78,14 +83,16 @@ class Prepared:
             return None
         labels = training_labels(self.graph.labels(), train)
         if nodes is not None:
-            labels = F.pad(labels, (0, int(nodes[-1]) + 1), value=-1)[torch.from_numpy(nodes)]
+            none = torch.nan if labels.is_floating_point() else -1
+            labels = F.pad(labels, (0, int(nodes[-1]) + 1), value=none)[torch.from_numpy(nodes)]
         return labels
 
 
-def training_labels(y: IntArray, train: IntArray) -> Tensor:
-    """Return the classes of the training nodes, -1 elsewhere; shape (n,)."""
-    labels = torch.full((len(y),), -1)
-    labels[train.copy()] = torch.as_tensor(np.array(y)[train]).long()
+def training_labels(y: npt.NDArray[Any], train: IntArray) -> Tensor:
+    """Return the classes of the training nodes, -1 elsewhere, or standardised numbers, NaN elsewhere; shape (n,)."""
+    target = task_of(y, train).target(y)
+    labels = torch.full_like(target, torch.nan if target.is_floating_point() else -1)
+    labels[train.copy()] = target[train.copy()]
     return labels
 
 
@@ -118,15 +125,25 @@ def prepare(
     device: str = "cpu",
     memory: int | None = None,
     progress: Progress | None = None,
+    shared: list[Prepared] | None = None,
 ) -> Prepared:
     """Compute features and patches, which do not depend on a split, for resolved extractors, one per patch source.
 
-    ``memory`` limits the bytes of eigenvectors; ``progress`` is called if none are needed.
+    ``memory`` limits the bytes of eigenvectors; ``progress`` is called if none are needed. The models of an ensemble
+    pass a list that they share: what is in it is not computed again.
     """
+    for one in shared or ():
+        if one.fits(graph, extractors, features, device):
+            return one
     x = node_features(graph, features, check_device(device))
     started = time.perf_counter()
-    data = tuple(extractor.prepare(graph, memory=memory, progress=progress) for extractor in extractors)
-    return Prepared(graph, extractors, features, x, data, time.perf_counter() - started)
+    # patches depend on the edges alone
+    same = [one.data for one in shared or () if one.extractors == extractors and one.has_edges_of(graph)]
+    data = same[0] if same else tuple(e.prepare(graph, memory=memory, progress=progress) for e in extractors)
+    prepared = Prepared(graph, extractors, features, x, data, time.perf_counter() - started)
+    if shared is not None:
+        shared.append(prepared)
+    return prepared
 
 
 def prepare_table(

@@ -38,7 +38,7 @@ def to_parts(settings: Mapping[str, Any]) -> dict[str, Any]:
     Examples
     --------
     >>> to_parts({"patches": {"name": "ppr", "size": 8}, "train": {"lr": 0.01}})["patches"]
-    PPR(size=8, c=0.5, eps=1e-05, self_loops=False, direction='both')
+    PPR(size=8, c=0.5, eps=1e-05, self_loops=False, direction='both', edge_type=None)
     """
     if not isinstance(settings, Mapping):
         raise InputError(f"settings must be a dict of sections, got {settings!r}")

@@ -7,10 +7,11 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-from gpatcher.arrays import FloatArray, IntArray
-from gpatcher.estimator.aggregates import AggregateClassifier
+from gpatcher.arrays import FloatArray
+from gpatcher.estimator.aggregates import AggregateModel
+from gpatcher.estimator.base import NodeClassifier, NodeRegressor
 from gpatcher.kernels.trees import attribute_trees, sum_trees
 
 
@@ -44,24 +45,16 @@ class TreesConfig:
     column_fraction: float = 0.5
 
 
-class TreesClassifier(AggregateClassifier):
-    """Gradient-boosted trees on patch aggregates.
+class TreesModel(AggregateModel):
+    """Gradient-boosted trees on patch aggregates, for classes and for numbers."""
 
-    Examples
-    --------
-    >>> from gpatcher.datasets.synthetic import csbm
-    >>> graph = csbm(phi=0.9, n=200, features=10)
-    >>> TreesClassifier(model=TreesConfig(iterations=20)).fit(graph).predict(nodes=[0, 1]).shape
-    (2,)
-    """
-
-    kind = "trees"
     config = TreesConfig
 
-    def _learn(self, rows: Any, y: IntArray, val_rows: Any, val_y: IntArray) -> None:
+    def _learn(self, rows: Any, y: npt.NDArray[Any], val_rows: Any, val_y: npt.NDArray[Any]) -> None:
         config = self._config()
         stop = len(val_y) > 0
-        model = HistGradientBoostingClassifier(
+        trees = HistGradientBoostingClassifier if self.class_names_ else HistGradientBoostingRegressor
+        model = trees(
             learning_rate=config.learning_rate,
             max_leaf_nodes=config.leaves,
             max_iter=config.iterations,
@@ -80,7 +73,7 @@ class TreesClassifier(AggregateClassifier):
         state = self.state_
         out = np.tile(state["start"], (len(rows), 1))
         sum_trees(np.ascontiguousarray(rows), *(state[name] for name in _TREE), out)
-        return np.hstack([np.zeros_like(out), out]) if out.shape[1] == 1 else out
+        return np.hstack([np.zeros_like(out), out]) if out.shape[1] < len(self.present_) else out
 
     def _attribute(self, row: FloatArray) -> tuple[FloatArray, FloatArray]:
         state = self.state_
@@ -88,7 +81,7 @@ class TreesClassifier(AggregateClassifier):
         out = np.zeros((1, outputs, row.shape[1] + 1))
         attribute_trees(np.ascontiguousarray(row), *(state[name] for name in _TREE), out)
         columns, start = out[0, :, :-1], out[0, :, -1] + state["start"][0]
-        if outputs == 1:  # two classes
+        if outputs < len(self.present_):  # two classes
             columns, start = np.vstack([np.zeros_like(columns), columns]), np.append(0.0, start)
         return columns, start
 
@@ -98,10 +91,30 @@ class TreesClassifier(AggregateClassifier):
         return type(self)(**{**self.get_params(deep=False), "model": model})
 
 
+class TreesClassifier(NodeClassifier, TreesModel):
+    """Gradient-boosted trees on patch aggregates.
+
+    Examples
+    --------
+    >>> from gpatcher.datasets.synthetic import csbm
+    >>> graph = csbm(phi=0.9, n=200, features=10)
+    >>> TreesClassifier(model=TreesConfig(iterations=20)).fit(graph).predict(nodes=[0, 1]).shape
+    (2,)
+    """
+
+    kind = "trees"
+
+
+class TreesRegressor(NodeRegressor, TreesModel):
+    """Gradient-boosted trees on patch aggregates, for numbers."""
+
+    kind = "trees-regressor"
+
+
 _TREE = ("root", "output", "feature", "threshold", "left", "right", "value")
 
 
-def _flat_trees(model: HistGradientBoostingClassifier, iterations: int) -> dict[str, npt.NDArray[Any]]:
+def _flat_trees(model: Any, iterations: int) -> dict[str, npt.NDArray[Any]]:
     """Return the trees as flat arrays, for `sum_trees` and for files without pickle.
 
     scikit-learn has no public form of these trees; a test compares the sums with its own.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import logsumexp
 
-from gpatcher.arrays import FloatArray, IntArray
+from gpatcher.arrays import FloatArray
 
 _REPEATS = 20  # bootstrap samples
 _STEPS = 15  # selections in each
@@ -16,18 +18,19 @@ _LEAST = 0.04  # smaller weights become 0
 _SHRINK = 0.3  # weight of the uniform distribution
 
 
-def ensemble_weights(logits: Sequence[FloatArray], y: IntArray, seed: int = 0) -> FloatArray:
+def ensemble_weights(logits: Sequence[FloatArray], y: npt.NDArray[Any], seed: int = 0) -> FloatArray:
     """Return the weights of the members, which sum to 1.
 
-    Greedy selection with replacement (Caruana et al., 2004) by the log loss of averaged logits: each step adds the
-    member that lowers it most. With few nodes the best of many members is partly luck, so the selection is repeated on
-    bootstrap samples of the nodes and averaged, small weights become 0, and the rest is shrunk towards equal weights.
+    Greedy selection with replacement (Caruana et al., 2004) by the log loss of averaged logits, or the squared error of
+    averaged numbers: each step adds the member that lowers it most. With few nodes the best of many members is partly
+    luck, so the selection is repeated on bootstrap samples of the nodes and averaged, small weights become 0, and the
+    rest is shrunk towards equal weights.
 
     Parameters
     ----------
     logits : sequence of float array, shape (nodes, C)
-        Calibrated logits of each member for the held-out nodes.
-    y : int array, shape (nodes,)
+        Calibrated logits of each member for the held-out nodes, or numbers, with C = 1.
+    y : int or float array, shape (nodes,)
     seed : int
     """
     random = np.random.default_rng(seed)
@@ -46,7 +49,7 @@ def ensemble_weights(logits: Sequence[FloatArray], y: IntArray, seed: int = 0) -
     return np.asarray(weights / weights.sum())
 
 
-def greedy_weights(logits: FloatArray, y: IntArray) -> FloatArray:
+def greedy_weights(logits: FloatArray, y: npt.NDArray[Any]) -> FloatArray:
     """Return how often each member is selected in the best prefix of the selections, as fractions."""
     counts = np.zeros(len(logits))
     total = np.zeros_like(logits[0])
@@ -54,7 +57,10 @@ def greedy_weights(logits: FloatArray, y: IntArray) -> FloatArray:
     best, smallest = counts, np.inf
     for step in range(1, _STEPS + 1):
         trial = (total + logits) / step
-        losses = (logsumexp(trial, axis=2) - trial[:, rows, y]).mean(axis=1)
+        if y.dtype.kind == "f":
+            losses = np.square(trial[:, :, 0] - y).mean(axis=1)
+        else:
+            losses = (logsumexp(trial, axis=2) - trial[:, rows, y]).mean(axis=1)
         choice = int(losses.argmin())
         total = total + logits[choice]
         counts = counts.copy()

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from gpatcher.arrays import BoolArray, Features, FloatArray, IntArray, as_integers, as_numpy
-from gpatcher.errors import MAX_SHOWN, InputError, counted, some, warn_input
-from gpatcher.graph.split import PARTS, Split
+from gpatcher.errors import MAX_SHOWN, InputError, check_choice, counted, some, warn_input
+from gpatcher.graph.split import PARTS, Split, is_labelled
 
 MIN_WEIGHT, MAX_WEIGHT = 1e-15, 1e15  # of an edge
+TASKS = ("classification", "regression")
 BLOCK_BYTES = 1 << 24  # features are scanned in blocks of this size, so that a check needs no copy of them
 
 
@@ -164,11 +166,20 @@ def encode_labels(values: Sequence[Any]) -> tuple[IntArray, tuple[str, ...]]:
     return np.array([code.get(v, -1) for v in values], dtype=np.int64), tuple(str(name) for name in names)
 
 
-def check_labels(y: Any, n: int, classes: Sequence[str] | None, name: str) -> tuple[IntArray | None, tuple[str, ...]]:
-    """Return labels as a read-only int64 copy, -1 for unlabelled nodes, and the class names."""
+def check_labels(
+    y: Any, n: int, classes: Sequence[str] | None, name: str, task: str | None = None
+) -> tuple[npt.NDArray[Any] | None, tuple[str, ...]]:
+    """Return labels as a read-only copy and the class names: int64 with -1, or float64 with NaN, if unlabelled."""
     if y is None:
         return None, ()
     array = as_numpy(y, "y")
+    if task is not None:
+        check_choice("task", task, TASKS)
+    # whole floats stay classes, unless the task says otherwise
+    finite = array[np.isfinite(array)] if array.dtype.kind == "f" and classes is None else np.empty(0)
+    fractions = bool((finite % 1 > 0).any())
+    if task == "regression" or (task is None and fractions):
+        return _check_numbers(array, n, name), ()
     if array.dtype.kind == "b":
         array = array.astype(np.int64)
     array = as_integers(array, "y (labels)").astype(np.int64)
@@ -196,8 +207,27 @@ def check_labels(y: Any, n: int, classes: Sequence[str] | None, name: str) -> tu
     return array, names
 
 
-def check_split(split: Split, where: str, y: IntArray, classes: Sequence[str]) -> None:
+def _check_numbers(array: npt.NDArray[Any], n: int, name: str) -> FloatArray:
+    if array.dtype.kind not in "iuf":
+        raise InputError(f"y must hold numbers for a regression, got dtype {array.dtype}")
+    if array.shape != (n,):
+        raise InputError(f"y must have shape ({n},), one number per node, got {array.shape}")
+    numbers: FloatArray = array.astype(np.float64)
+    infinite = np.flatnonzero(np.isinf(numbers))
+    if infinite.size:
+        raise InputError(
+            f"{counted(infinite.size, 'label is', 'labels are')} infinite, the first at node {infinite[0]}; correct "
+            "them, or set them to NaN to predict them"
+        )
+    if np.isnan(numbers).all():
+        warn_input(f"{name}: no node has a label, so no model can be trained")
+    numbers.flags.writeable = False
+    return numbers
+
+
+def check_split(split: Split, where: str, y: npt.NDArray[Any], classes: Sequence[str]) -> None:
     """Raise an error or warn if a split does not fit the labels of a graph; messages start with ``where``."""
+    none = "NaN" if y.dtype.kind == "f" else -1
     for part in PARTS:
         ids = getattr(split, part)
         if ids.size and ids[-1] >= y.size:
@@ -206,10 +236,10 @@ def check_split(split: Split, where: str, y: IntArray, classes: Sequence[str]) -
                 f"{where}: {part} has {counted(beyond.size, 'node id')} outside the graph: {some(beyond)}; "
                 f"valid ids are 0 to {y.size - 1}"
             )
-        unlabelled = ids[y[ids] < 0]
+        unlabelled = ids[~is_labelled(y[ids])]
         if unlabelled.size and part == "train":
             raise InputError(
-                f"{where}: {counted(unlabelled.size, 'training node has', 'training nodes have')} no label (-1): "
+                f"{where}: {counted(unlabelled.size, 'training node has', 'training nodes have')} no label ({none}): "
                 f"{some(unlabelled)}; remove them from train"
             )
         if unlabelled.size:
@@ -217,6 +247,8 @@ def check_split(split: Split, where: str, y: IntArray, classes: Sequence[str]) -
                 f"{where}: {counted(unlabelled.size, 'node')} of {part} without a label cannot be scored: "
                 f"{some(unlabelled)}"
             )
+    if y.dtype.kind == "f":
+        return
     trained = np.bincount(y[split.train], minlength=len(classes)) > 0
     evaluated = y[np.concatenate([split.val, split.test])]
     needed = np.bincount(evaluated[evaluated >= 0], minlength=len(classes)) > 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import InitVar, dataclass, replace
+from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +25,13 @@ from gpatcher.graph.checks import (
     check_split,
     check_weights,
     edge_rows,
-    encode_labels,
     node_count,
     warn_duplicates,
     warn_self_loops,
 )
 from gpatcher.graph.csr import rows_of_edges, undirected_rows, update_hash
-from gpatcher.graph.split import PARTS, Split
+from gpatcher.graph.split import PARTS, Split, is_labelled
+from gpatcher.graph.types import NodeTypes
 from gpatcher.kernels.csr import clear_diagonal, count_one_way, count_self_loops, scale_both_sides, sum_rows
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ class Graph:
         Edge weights; None if every edge has weight 1.
     x : array or scipy CSR array, shape (n, d), optional
         Features; the array may be memory-mapped.
-    y : int64 array, shape (n,), optional
-        Class of each node, -1 for unlabelled nodes.
+    y : int64 or float64 array, shape (n,), optional
+        Class of each node, -1 for unlabelled nodes; or the number to predict, NaN for unlabelled nodes.
     classes : tuple of str
-        Names of the classes.
+        Names of the classes; empty if numbers are predicted.
     splits : tuple of Split
         Splits that belong to the data.
     name : str
@@ -73,6 +73,10 @@ class Graph:
         Number of input edges that were merged into an equal edge.
     node_ids : array, shape (n,), optional
         Ids of the nodes in the source of the data.
+    relations : mapping of str to Graph
+        The edges of each type, as a graph on the same nodes; empty if the edges have no types. See `from_relations`.
+    node_types : NodeTypes, optional
+        The type of each node, if there are several.
     facts : mapping of str to value, optional
         Known properties, such as ``self_loops``, that would otherwise take a pass over the edges.
 
@@ -87,12 +91,14 @@ class Graph:
     indices: IntArray
     weights: FloatArray | None = None
     x: Features | None = None
-    y: IntArray | None = None
+    y: IntArray | FloatArray | None = None
     classes: tuple[str, ...] = ()
     splits: tuple[Split, ...] = ()
     name: str = "graph"
     duplicate_edges: int = 0
     node_ids: npt.NDArray[Any] | None = None
+    relations: Mapping[str, Graph] = field(default_factory=dict, repr=False)
+    node_types: NodeTypes | None = None
     # not a field: dataclasses.replace() must drop the facts, because they may not hold for the new edges or features
     facts: InitVar[Mapping[str, Any] | None] = None
 
@@ -125,6 +131,16 @@ class Graph:
         """Number of classes, 0 without labels."""
         return len(self.classes)
 
+    @property
+    def is_regression(self) -> bool:
+        """Whether the labels are numbers to predict, not classes."""
+        return self.y is not None and self.y.dtype.kind == "f"
+
+    @property
+    def num_outputs(self) -> int:
+        """Outputs of a model: one per class, or one number; 0 without labels."""
+        return 1 if self.is_regression else self.num_classes
+
     @cached_property
     def self_loops(self) -> int:
         """Number of edges from a node to itself."""
@@ -144,7 +160,9 @@ class Graph:
     def nbytes(self) -> int:
         """Total size of all arrays in bytes."""
         arrays = (self.indptr, self.indices, self.weights, self.y, self.node_ids, *_feature_arrays(self.x))
-        return sum(array.nbytes for array in arrays if array is not None)
+        types: int = sum(part.nbytes for part in self.relations.values())
+        own: int = sum(array.nbytes for array in arrays if array is not None)
+        return own + types
 
     @cached_property
     def fingerprint(self) -> str:
@@ -154,7 +172,12 @@ class Graph:
         update_hash(digest, undirected.indptr, np.int64)
         update_hash(digest, undirected.indices, np.int64)
         update_hash(digest, undirected.weights)
+        self._hash_relations(digest)
         return digest.hexdigest()[:16]
+
+    def _hash_relations(self, digest: Any) -> None:
+        for name, part in self.relations.items():
+            digest.update(f"{name} {part.content_hash}".encode())
 
     @cached_property
     def content_hash(self) -> str:
@@ -164,6 +187,7 @@ class Graph:
             if array is not None:
                 digest.update(f"{array.dtype} {array.shape}".encode())
             update_hash(digest, array)
+        self._hash_relations(digest)
         for split in self.splits:
             digest.update(split.hash.encode())
         return digest.hexdigest()[:16]
@@ -201,11 +225,20 @@ class Graph:
         """Return the source of each stored edge, shape (m,); its target is in ``indices``."""
         return np.repeat(np.arange(self.n), np.diff(self.indptr))
 
-    def labels(self) -> IntArray:
+    def labels(self) -> npt.NDArray[Any]:
         """Return ``y``; raise an error if no node has a label."""
-        if self.y is None or not self.num_classes:
+        if self.y is None or not (self.num_classes or (self.is_regression and is_labelled(self.y).any())):
             raise InputError(f"{self.name} has no labels; pass y with the class of each node, -1 for unlabelled nodes")
         return self.y
+
+    def of_type(self, edge_type: str | None) -> Graph:
+        """Return the graph of the edges of a type, without features and labels; itself for None."""
+        if edge_type is None:
+            return self
+        if edge_type not in self.relations:
+            types = f"its edges have the types {', '.join(self.relations)}" if self.relations else "its edges have none"
+            raise InputError(f"{self.name} has no edge type {edge_type!r}; {types}")
+        return self.relations[edge_type]
 
     def undirected(self) -> Graph:
         """Return the graph with every edge in both directions, the larger weight kept; itself if undirected."""
@@ -302,6 +335,7 @@ class Graph:
         *,
         weights: Any = None,
         classes: Sequence[str] | None = None,
+        task: str | None = None,
         splits: Sequence[Split] = (),
         name: str = "graph",
         node_ids: npt.NDArray[Any] | None = None,
@@ -317,14 +351,16 @@ class Graph:
             Sources and targets.
         x : array, tensor or scipy sparse matrix, shape (n, d), optional
             Features; shared, not copied.
-        y : array or tensor of int, shape (n,), optional
-            Class of each node, -1 for unlabelled nodes.
+        y : array or tensor, shape (n,), optional
+            Class of each node, -1 for unlabelled nodes; or the number to predict, NaN for unlabelled nodes.
         num_nodes : int, optional
             Number of nodes; by default the number of rows of ``x`` or ``y``, else the largest id + 1.
         weights : array or tensor, shape (m,), optional
             Positive edge weights.
         classes : sequence of str, optional
             Class names; by default "0", "1", ...
+        task : {"classification", "regression"}, optional
+            What ``y`` is; by default regression if some label has a fraction.
         splits, name, node_ids
             See `Graph`.
         """
@@ -338,7 +374,7 @@ class Graph:
         if not indices.size:
             warn_input(f"{name}: no edges, so {'the one node is' if n == 1 else f'all {n} nodes are'} isolated")
 
-        checked_y, names = check_labels(y, n, classes, name)
+        checked_y, names = check_labels(y, n, classes, name, task)
         graph = cls(
             indptr=indptr,
             indices=indices,
@@ -352,6 +388,53 @@ class Graph:
         )
         warn_self_loops(name, graph.self_loops)
         return graph.with_splits(splits)
+
+    @classmethod
+    def from_relations(
+        cls,
+        relations: Mapping[str, Graph],
+        y: Any = None,
+        *,
+        classes: Sequence[str] | None = None,
+        task: str | None = None,
+        name: str = "graph",
+        node_ids: npt.NDArray[Any] | None = None,
+        node_types: NodeTypes | None = None,
+    ) -> Graph:
+        """Build a graph whose edges have types, from the graph of each type; all are on the same nodes.
+
+        An edge of several types is stored once, with the sum of its weights; an edge without a weight counts as 1.
+
+        Examples
+        --------
+        >>> knows = Graph.from_edge_index([[0, 1], [1, 0]], num_nodes=3)
+        >>> paid = Graph.from_edge_index([[0, 0], [1, 2]], num_nodes=3)
+        >>> graph = Graph.from_relations({"knows": knows, "paid": paid})
+        >>> graph.stored_edges, graph.of_type("paid").neighbours(0).tolist()
+        (3, [1, 2])
+        """
+        parts = list(relations.values())
+        n = parts[0].n
+        if any(part.n != n for part in parts):
+            raise InputError(
+                f"the graphs of all edge types need the same nodes, got {[part.n for part in parts]} nodes"
+            )
+        weight = None
+        if any(part.weights is not None for part in parts):
+            weight = np.concatenate([np.ones(p.stored_edges) if p.weights is None else p.weights for p in parts])
+        source = np.concatenate([part._sources() for part in parts])
+        rows, _ = rows_of_edges(source, np.concatenate([part.indices for part in parts]), weight, n)
+        checked_y, names = check_labels(y, n, classes, name, task)
+        return cls(
+            *rows,
+            y=checked_y,
+            classes=names,
+            name=name,
+            duplicate_edges=sum(part.duplicate_edges for part in parts),
+            node_ids=node_ids,
+            relations=dict(relations),
+            node_types=node_types,
+        )
 
     def with_splits(self, splits: Sequence[Split]) -> Graph:
         """Return the graph with other splits, after checking them against the labels."""
@@ -435,52 +518,26 @@ class Graph:
         features : sequence of str
             Numeric node attributes, one feature column each.
         """
-        nodes = dict(graph.nodes(data=True))
-        position = {node: i for i, node in enumerate(nodes)}
-        edges = [(position[a], position[b], attributes.get("weight")) for a, b, attributes in graph.edges(data=True)]
-        if not graph.is_directed():
-            edges += [(b, a, w) for a, b, w in edges if a != b]
-        source, target, weights = zip(*edges, strict=True) if edges else ((), (), ())
-        for node, attributes in nodes.items():
-            missing = [f for f in features if f not in attributes]
-            if missing:
-                raise InputError(f"node {node!r} has no attribute {missing[0]!r}; add the attribute or remove the node")
-        y, classes = None, None
-        if label is not None:
-            y, classes = encode_labels([attributes.get(label) for attributes in nodes.values()])
-        ids = np.empty(len(nodes), dtype=object)
-        ids[:] = list(nodes)
-        return cls.from_edge_index(
-            (np.array(source, np.int64), np.array(target, np.int64)),
-            x=np.array([[attributes[f] for f in features] for attributes in nodes.values()]) if features else None,
-            y=y,
-            num_nodes=len(nodes),
-            weights=weights if edges and None not in weights else None,
-            classes=classes,
-            name=graph.name or "graph",
-            node_ids=ids,
-        )
+        from gpatcher.graph.networkx import from_networkx
+
+        return from_networkx(graph, label, features)
 
     def to_networkx(self) -> nx.Graph:
         """Return a NetworkX graph, directed if this one is, with the attributes ``label`` and ``weight``."""
-        import networkx as nx
+        from gpatcher.graph.networkx import to_networkx
 
-        result: nx.Graph = nx.DiGraph() if self.is_directed else nx.Graph()
-        names = list(range(self.n)) if self.node_ids is None else list(self.node_ids)
-        y = np.full(self.n, -1) if self.y is None else self.y
-        for node, label in zip(names, y, strict=True):
-            result.add_node(node, **({"label": self.classes[label]} if label >= 0 else {}))
-        for e, (a, b) in enumerate(zip(self._sources(), self.indices, strict=True)):
-            attributes = {} if self.weights is None else {"weight": float(self.weights[e])}
-            result.add_edge(names[a], names[b], **attributes)
-        return result
+        return to_networkx(self)
 
     def __repr__(self) -> str:
         parts = [counted(self.n, "node"), counted(self.stored_edges, "stored edge")]
+        if self.relations:
+            parts.append(f"edge types {', '.join(self.relations)}")
         if self.num_features:
             parts.append(counted(self.num_features, "feature"))
         if self.num_classes:
             parts.append(f"{self.num_classes} classes")
+        if self.is_regression:
+            parts.append("numbers to predict")
         if self.splits:
             parts.append(counted(len(self.splits), "split"))
         return f"Graph({self.name!r}: {', '.join(parts)})"

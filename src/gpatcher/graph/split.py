@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gpatcher.arrays import IntArray, as_integers, as_numpy
+from gpatcher.arrays import BoolArray, IntArray, as_integers, as_numpy
 from gpatcher.errors import InputError, check_at_least, counted, some
 
 if TYPE_CHECKING:
     from gpatcher.graph.graph import Graph
 
 PARTS = ("train", "val", "test")
+_QUANTILES = 10  # of numbers to predict, kept in proportion by splits
 _SEEDS = 10  # runs of `--splits all` on data with at most one split
 
 
@@ -88,6 +89,23 @@ def _node_ids(array: npt.NDArray[Any], part: str) -> IntArray:
     return ids
 
 
+def is_labelled(y: npt.NDArray[Any]) -> BoolArray:
+    """Return which nodes have a label: a class from 0 on, or a number that is not NaN."""
+    return ~np.isnan(y) if y.dtype.kind == "f" else y >= 0
+
+
+def strata(y: npt.ArrayLike) -> IntArray:
+    """Return the groups that splits keep in proportion: the classes, or ten quantiles of numbers; -1 if unlabelled."""
+    y = np.asarray(y)
+    if y.dtype.kind != "f":
+        return y
+    known = is_labelled(y)
+    groups = np.full(y.size, -1)
+    borders = np.quantile(y[known], np.linspace(0, 1, _QUANTILES + 1)[1:-1]) if known.any() else []
+    groups[known] = np.searchsorted(borders, y[known], side="right")
+    return groups
+
+
 def stratified_split(y: npt.ArrayLike, train: float, val: float, seed: int) -> Split:
     """Split the labelled nodes at random, with the same fractions of every class.
 
@@ -97,8 +115,9 @@ def stratified_split(y: npt.ArrayLike, train: float, val: float, seed: int) -> S
 
     Parameters
     ----------
-    y : array-like of int, shape (n,)
-        Class of each node; nodes with -1 are in no part.
+    y : array-like, shape (n,)
+        Class of each node, -1 if unlabelled; or a number, NaN if unlabelled, whose quantiles are then the classes.
+        Unlabelled nodes are in no part.
     train, val : float
         Fractions of the labelled nodes; the rest are test nodes.
     seed : int
@@ -110,7 +129,7 @@ def stratified_split(y: npt.ArrayLike, train: float, val: float, seed: int) -> S
     >>> split.sizes
     (5, 3, 2)
     """
-    y = np.asarray(y)
+    y = strata(y)
     check_fractions(train, val)
     check_at_least(0, seed=seed)
     labelled = np.flatnonzero(y >= 0)
@@ -194,7 +213,7 @@ def stratified_folds(y: npt.ArrayLike, count: int, seed: int, groups: npt.NDArra
     """
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
-    y = np.asarray(y)
+    y = strata(y)
     if count < 3:
         raise InputError(f"folds must be at least 3, for train, validation and test, got {count}")
     labelled = np.flatnonzero(y >= 0)
@@ -233,9 +252,9 @@ def time_split(y: npt.ArrayLike, times: npt.NDArray[Any], train: float, val: flo
     Nodes with equal times stay in one part, so that every training node is strictly earlier than all others; the
     fractions are met as closely as that allows.
     """
-    y, times = np.asarray(y), np.asarray(times, dtype=float)
+    times = np.asarray(times, dtype=float)
     check_fractions(train, val)
-    labelled = np.flatnonzero(y >= 0)
+    labelled = np.flatnonzero(is_labelled(np.asarray(y)))
     missing = labelled[np.isnan(times[labelled])]
     if missing.size:
         raise InputError(

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import PARTS, Split
+from gpatcher.graph.types import NodeTypes
 from gpatcher.io import FileEntry, check_file, list_files, new_folder, read_manifest, write_json
 
 _FORMAT = "gpatcher-graph"
@@ -47,6 +48,10 @@ class _Manifest:
     self_loops: int
     fingerprint: str
     content: str
+    edge_types: tuple[str, ...] = ()  # the edges of each are a graph of their own, in a folder
+    node_types: tuple[str, ...] = ()
+    labelled_type: str = ""
+    integer_ids: tuple[str, ...] = ()  # node types
 
 
 def save_graph(graph: Graph, folder: str | Path) -> Path:
@@ -84,6 +89,10 @@ def open_graph(folder: str | Path) -> Graph:
             node_ids = pq.read_table(folder / _TEXT_IDS).column("id").to_numpy()
         except (OSError, pa.ArrowException) as error:
             raise _damaged(folder / _TEXT_IDS, str(error)) from None
+    node_types = None
+    if manifest.node_types:
+        codes = arrays["node_types"].view(np.ndarray)
+        node_types = NodeTypes(codes, manifest.node_types, manifest.labelled_type, manifest.integer_ids)
     return Graph(
         # plain views of the memory maps, as compiled functions need them
         indptr=arrays["indptr"].view(np.ndarray),
@@ -96,6 +105,8 @@ def open_graph(folder: str | Path) -> Graph:
         name=manifest.name,
         duplicate_edges=manifest.duplicate_edges,
         node_ids=node_ids,
+        relations={name: open_graph(_relation(folder, k)) for k, name in enumerate(manifest.edge_types)},
+        node_types=node_types,
         facts={name: getattr(manifest, key) for name, key in _FACTS.items()},
     )
 
@@ -106,7 +117,11 @@ def _check_structure(folder: Path, arrays: dict[str, npt.NDArray[Any]], manifest
     In small files checksums detect such damage; large ones are not hashed on opening.
     """
     n, m = arrays["indptr"].size - 1, arrays["indices"].size
-    bounds = {"indptr": (0, m), "indices": (0, n - 1), "y": (-1, len(manifest.classes) - 1)}
+    if manifest.node_types and ("node_types" not in arrays or manifest.labelled_type not in manifest.node_types):
+        raise _damaged(folder, "it lacks the types of the nodes")
+    bounds = {"indptr": (0, m), "indices": (0, n - 1), "node_types": (0, len(manifest.node_types) - 1)}
+    if "y" in arrays and arrays["y"].dtype.kind != "f":
+        bounds["y"] = (-1, len(manifest.classes) - 1)
     if manifest.x_shape is not None:
         bounds |= {"x_indptr": (0, arrays["x_data"].size), "x_indices": (0, manifest.x_shape[1] - 1)}
     for name, (low, high) in bounds.items():
@@ -135,7 +150,8 @@ def _blocks(path: Path, array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
 
 def write_graph(graph: Graph, draft: Path, *, edges: bool = True) -> None:
     """Write the files of a stored graph into a draft, with or without the edges; the manifest comes last."""
-    arrays: dict[str, Any] = {"y": graph.y}
+    types = graph.node_types
+    arrays: dict[str, Any] = {"y": graph.y, "node_types": None if types is None else types.codes}
     if edges:
         arrays |= {"indptr": graph.indptr, "indices": graph.indices, "weights": graph.weights}
     x: Any = graph.x
@@ -169,7 +185,18 @@ def write_graph(graph: Graph, draft: Path, *, edges: bool = True) -> None:
         "arrays": {name: (array.shape, array.dtype.str) for name, array in stored.items()},
         "files": list_files(sorted([*draft.glob("*.npy"), *draft.glob(_TEXT_IDS)])),
     }
+    if graph.relations:
+        manifest["edge_types"] = list(graph.relations)
+        for k, part in enumerate(graph.relations.values()):
+            _relation(draft, k).mkdir()
+            write_graph(part, _relation(draft, k))
+    if types is not None:
+        manifest |= {"node_types": types.names, "labelled_type": types.labelled, "integer_ids": types.integer_ids}
     write_json(draft / _MANIFEST, manifest | {key: getattr(graph, name) for name, key in _FACTS.items()})
+
+
+def _relation(folder: Path, number: int) -> Path:
+    return folder / f"edges-{number}"
 
 
 def map_array(path: Path) -> npt.NDArray[Any]:

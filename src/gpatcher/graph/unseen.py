@@ -7,7 +7,8 @@ new neighbours, so that the graph is not copied and the cost does not grow with 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,8 @@ class UnseenNodes:
         Features of the unseen nodes.
     node_ids : array, shape (count,), optional
         Ids of the unseen nodes.
+    relations : mapping of str to Graph
+        The new edges of each type.
     """
 
     graph: Graph
@@ -46,6 +49,7 @@ class UnseenNodes:
     edges: Graph
     x: Features | None = None
     node_ids: npt.NDArray[Any] | None = None
+    relations: Mapping[str, Graph] = field(default_factory=dict)
 
     @classmethod
     def join(
@@ -65,13 +69,14 @@ class UnseenNodes:
         graph : Graph
         edge_index : int array, shape (2, edges)
             Nodes 0 to n - 1 are those of the graph, the unseen nodes follow. Every edge has an unseen endpoint. If the
-            graph is undirected, an edge counts in both directions.
+            graph is undirected, an edge counts in both directions. If its edges have types, a mapping of these to
+            such arrays.
         x : array or scipy sparse matrix, shape (count, d), optional
             Features of the unseen nodes, with the columns of the graph.
         count : int, optional
             Number of unseen nodes; by default the rows of ``x`` or ``node_ids``.
         weights : float array, shape (edges,), optional
-            Edge weights; required if the graph has weights.
+            Edge weights; required if the graph has weights. With edge types, a mapping of these to weights.
         node_ids : array, shape (count,), optional
             Ids of the unseen nodes; they must not occur in the graph.
 
@@ -97,36 +102,49 @@ class UnseenNodes:
                 f"the unseen nodes have {x.shape[1]} feature columns, the graph has {graph.num_features}: "
                 "pass the same columns in the same order"
             )
-        if (graph.weights is None) != (weights is None):
-            raise InputError(
-                "the graph has weights, so new edges need them too: pass weights"
-                if weights is None
-                else "the graph has no weights, so new edges cannot have them either"
-            )
         _check_node_ids(graph, node_ids)
-        endpoints = np.asarray(edge_index)
-        if endpoints.size == 0:
-            endpoints = np.zeros((2, 0), np.int64)
-        if endpoints.ndim != 2 or endpoints.shape[0] != 2 or endpoints.dtype.kind not in "iu":
-            raise InputError(
-                f"edge_index must be integers of shape (2, edges), got {endpoints.dtype} of {endpoints.shape}"
-            )
-        _check_endpoints(graph, endpoints, count)
-        rows = np.unique(np.concatenate([endpoints.ravel(), np.arange(n, n + count)]))
-        if graph.weights is not None:
-            weights = np.asarray(weights, graph.weights.dtype)
-        name = f"{graph.name}, unseen nodes"
-        edges = Graph.from_edge_index(np.searchsorted(rows, endpoints), num_nodes=len(rows), weights=weights, name=name)
-        return cls(graph, count, rows, edges if graph.is_directed else edges.undirected(), x, node_ids)
+        parts = {name: (index, (weights or {}).get(name)) for name, index in _by_type(graph, edge_index).items()}
+        if not graph.relations:
+            parts = {"": (edge_index, weights)}
+        checked = {name: _endpoints(graph, index, count) for name, (index, _) in parts.items()}
+        rows = np.unique(np.concatenate([*(part.ravel() for part in checked.values()), np.arange(n, n + count)]))
+        edges = {
+            name: _new_edges(graph.of_type(name or None), np.searchsorted(rows, checked[name]), weight, len(rows), name)
+            for name, (_, weight) in parts.items()
+        }
+        if not graph.relations:
+            return cls(graph, count, rows, edges[""], x, node_ids)
+        return cls(graph, count, rows, Graph.from_relations(edges), x, node_ids, edges)
 
     @property
     def nodes(self) -> IntArray:
         """Positions of the unseen nodes in the extended graph."""
         return np.arange(self.graph.n, self.graph.n + self.count)
 
+    def predicted(self) -> IntArray:
+        """Return the positions among the unseen nodes of those that are predicted: all, or of the labelled type."""
+        types = self.graph.node_types
+        if types is None or self.node_ids is None:
+            return np.arange(self.count)
+        return np.flatnonzero([text.startswith(f"{types.labelled}:") for text in self.node_ids])
+
+    def of_type(self, edge_type: str | None) -> UnseenNodes:
+        """Return the unseen nodes with the edges of a type alone, without features; itself for None."""
+        if edge_type is None:
+            return self
+        return UnseenNodes(self.graph.of_type(edge_type), self.count, self.rows, self.relations[edge_type])
+
     def extended(self) -> Graph:
         """Return the graph extended by the unseen nodes, which are unlabelled; O(n + m)."""
         graph, edges = self.graph, self.edges
+        unknown = np.full(self.count, np.nan if graph.is_regression else -1)
+        y = None if graph.y is None else np.append(graph.y, unknown)
+        x = None if self.x is None else stack_rows(graph.x, self.x)
+        if graph.relations:
+            parts = {name: self.of_type(name).extended() for name in graph.relations}
+            task = "regression" if graph.is_regression else None
+            merged = Graph.from_relations(parts, y, classes=graph.classes or None, task=task, name=graph.name)
+            return merged.with_features(x)
         endpoints = []
         for part, position in ((graph, np.arange(graph.n)), (edges, self.rows)):
             source = np.repeat(position, np.diff(part.indptr))
@@ -138,11 +156,12 @@ class UnseenNodes:
             warnings.simplefilter("ignore", InputWarning)  # both parts were checked when they were built
             return Graph.from_edge_index(
                 np.hstack(endpoints),
-                x=None if self.x is None else stack_rows(graph.x, self.x),
-                y=None if graph.y is None else np.concatenate([graph.y, np.full(self.count, -1)]),
+                x=x,
+                y=y,
                 num_nodes=graph.n + self.count,
                 weights=weights,
                 classes=graph.classes or None,
+                task="regression" if graph.is_regression else None,
                 name=graph.name,
             )
 
@@ -152,6 +171,47 @@ def stack_rows(first: Any, second: Any) -> Any:
     if sp.issparse(first) or sp.issparse(second):
         return sp.csr_array(sp.vstack([sp.csr_array(first), sp.csr_array(second)]))
     return np.concatenate([np.asarray(first), np.asarray(second, dtype=first.dtype)])
+
+
+def _by_type(graph: Graph, edge_index: Any) -> dict[str, Any]:
+    """Return the new edges of each edge type of the graph, none for those that are not given."""
+    if not graph.relations:
+        return {}
+    if not isinstance(edge_index, Mapping):
+        raise InputError(f"the edges of the graph have the types {', '.join(graph.relations)}; pass new edges by type")
+    for name in edge_index:
+        graph.of_type(name)  # an unknown type is an error
+    return {name: edge_index.get(name, np.zeros((2, 0), np.int64)) for name in graph.relations}
+
+
+def _endpoints(graph: Graph, edge_index: Any, count: int) -> npt.NDArray[Any]:
+    endpoints = np.asarray(edge_index)
+    if endpoints.size == 0:
+        endpoints = np.zeros((2, 0), np.int64)
+    if endpoints.ndim != 2 or endpoints.shape[0] != 2 or endpoints.dtype.kind not in "iu":
+        raise InputError(f"edge_index must be integers of shape (2, edges), got {endpoints.dtype} of {endpoints.shape}")
+    _check_endpoints(graph, endpoints, count)
+    return endpoints
+
+
+def _new_edges(graph: Graph, endpoints: npt.NDArray[Any], weights: Any, rows: int, edge_type: str) -> Graph:
+    """Return new edges as a graph, directed and weighted as the graph that they extend."""
+    of_type = f" of type {edge_type}" if edge_type else ""
+    if weights is None and graph.weights is not None and not endpoints.size:
+        weights = np.zeros(0)
+    if (graph.weights is None) != (weights is None):
+        raise InputError(
+            f"the graph has weights, so new edges{of_type} need them too: pass weights"
+            if weights is None
+            else f"the graph has no weights, so new edges{of_type} cannot have them either"
+        )
+    if graph.weights is not None:
+        weights = np.asarray(weights, graph.weights.dtype)
+    with warnings.catch_warnings():
+        if edge_type:
+            warnings.filterwarnings("ignore", ".*no edges", InputWarning)  # of this type
+        edges = Graph.from_edge_index(endpoints, num_nodes=rows, weights=weights, name=f"{graph.name}, unseen nodes")
+    return edges if graph.is_directed else edges.undirected()
 
 
 def _check_endpoints(graph: Graph, endpoints: npt.NDArray[Any], count: int) -> None:

@@ -7,14 +7,17 @@ members.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 from sklearn.utils.extmath import randomized_svd
 
 from gpatcher.arrays import FloatArray, IntArray
+from gpatcher.graph.split import is_labelled
 from gpatcher.model.inputs import FeatureTable
 from gpatcher.patches.base import Patches
 
@@ -44,7 +47,7 @@ def member_weights(patches: Patches, n: int) -> sp.csr_array:
 
 
 def aggregate(
-    own: FloatArray, weights: Sequence[sp.csr_array], rows: IntArray, labels: IntArray, prior: FloatArray
+    own: FloatArray, weights: Sequence[sp.csr_array], rows: IntArray, labels: npt.NDArray[Any], prior: FloatArray
 ) -> FloatArray:
     """Return the aggregates of some nodes.
 
@@ -56,19 +59,24 @@ def aggregate(
         Weights of the members of each node's patch, one array per source.
     rows : int array
         The nodes.
-    labels : int array, shape (n,)
-        Training labels, -1 where unknown. A node is not a member of its own patch here, so its label is never read.
+    labels : array, shape (n,)
+        Training labels: classes, -1 where unknown, or standardised numbers, NaN where unknown. A node is not a member
+        of its own patch here, so its label is never read.
     prior : float array, shape (C,)
-        Fractions of the classes among all training nodes.
+        Fractions of the classes among all training nodes; the mean of numbers, with C = 1.
 
     Returns
     -------
     float32 array, shape (len(rows), k + S (k + C + 1))
         The own columns; for each of S sources, the mean of the members' columns, the class frequencies among the
-        labelled members (the prior if there are none) and the labelled fraction of the patch.
+        labelled members, or the mean of their numbers (the prior if there are none), and the labelled fraction of the
+        patch.
     """
-    known = labels >= 0
-    one_hot = np.asarray(F.one_hot(torch.as_tensor(np.array(labels)) + 1, len(prior) + 1)[:, 1:], dtype=np.float32)
+    known = is_labelled(labels)
+    if labels.dtype.kind == "f":
+        one_hot = np.nan_to_num(labels)[:, None].astype(np.float32)
+    else:
+        one_hot = np.asarray(F.one_hot(torch.as_tensor(np.array(labels)) + 1, len(prior) + 1)[:, 1:], dtype=np.float32)
     parts = [own[rows]]
     for weight in weights:
         labelled = np.asarray(weight @ known.astype(np.float32))[:, None]

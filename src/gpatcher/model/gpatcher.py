@@ -212,8 +212,9 @@ class GPatcher(nn.Module):
     features, classes : int
         Numbers of features d and classes C.
     config : ModelConfig, optional
-    labels : int Tensor, shape (n,), optional
-        Classes of the training nodes, -1 elsewhere; needed if ``readout`` has ``labels``.
+    labels : Tensor, shape (n,), optional
+        Classes of the training nodes, -1 elsewhere, or standardised numbers, NaN elsewhere; needed if ``readout`` has
+        ``labels``.
     """
 
     def __init__(
@@ -239,7 +240,8 @@ class GPatcher(nn.Module):
         self.rounds: Sequence[Round] = rounds  # type: ignore[assignment]
         width = self.rounds[0].width
         self.updates = nn.ModuleList(nn.Linear(width, config.hidden) for _ in range(config.rounds - 1))
-        readout = width + len(sizes) * classes * self.reads_labels
+        numbers = labels is not None and labels.is_floating_point()
+        readout = width + len(sizes) * (2 if numbers else classes) * self.reads_labels
         if config.head_layers == 1:
             self.classifier: nn.Module = nn.Linear(readout, classes)
         else:
@@ -302,14 +304,21 @@ class GPatcher(nn.Module):
         return [PatchView(index.clamp_min(0), score, (index >= 0).to(score.dtype)) for index, score in pairs]
 
     def known_labels(self, masked: Tensor | None = None) -> Tensor | None:
-        """Return the one-hot training labels without those of the masked nodes, and scaled up to compensate."""
+        """Return the training labels without those of the masked nodes, and scaled up to compensate.
+
+        They are one-hot; numbers are followed by a column that says whether they are known.
+        """
         if not self.reads_labels or self.labels is None:
             return None
         y = self.labels
+        numbers = y.is_floating_point()
         scale = 1.0
         if masked is not None:
-            y = y.index_fill(0, masked, -1)
-            scale = float((self.labels >= 0).sum() / (y >= 0).sum().clamp_min(1))
+            y = y.index_fill(0, masked, torch.nan if numbers else -1)
+            known, left = (labels.isfinite() if numbers else labels >= 0 for labels in (self.labels, y))
+            scale = float(known.sum() / left.sum().clamp_min(1))
+        if numbers:
+            return torch.stack([y.nan_to_num(0.0), y.isfinite().to(y.dtype)], 1) * scale
         return F.one_hot(y + 1, self.classes + 1)[:, 1:].to(self.weight.dtype) * scale
 
     def forward(self, x: FeatureTable, nodes: Tensor | Batch) -> Tensor:

@@ -89,10 +89,7 @@ class FeatureTable:
             if not self._sparse.has_sorted_indices:
                 self._sparse = self._sparse.sorted_indices()
         else:
-            with warnings.catch_warnings():
-                # the arrays of a graph are read-only; this class does not write to them
-                warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-                self._tensor = torch.from_numpy(np.asarray(matrix, dtype=np.float32)).to(self.device)
+            self._tensor = _read_only(matrix).to(self.device)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # pickled for other processes: the path of a memory-mapped file, or arrays that can be shared
@@ -174,7 +171,7 @@ class SparseProduct(nn.Module):
         self.shape = matrix.shape
         order = np.arange(matrix.nnz, dtype=np.int64)
         transposed = sp.csr_array(sp.csr_array((order, matrix.indices, matrix.indptr), shape=matrix.shape).T)
-        self.register_buffer("values", torch.from_numpy(np.asarray(matrix.data, np.float32)), persistent=False)
+        self.register_buffer("values", _read_only(matrix.data), persistent=False)
         indices = {"indptr": matrix.indptr, "columns": matrix.indices, "order": transposed.data}
         indices |= {"transposed_indptr": transposed.indptr, "transposed_columns": transposed.indices}
         for name, part in indices.items():
@@ -329,3 +326,10 @@ def _normalised(x: Any, how: str, dense: bool = False) -> Any:
     norm = norm if how == "l1" else np.sqrt(norm)
     scale = np.divide(1.0, norm, out=np.zeros_like(norm), where=norm > 0)
     return sp.csr_array(sp.diags_array(scale) @ x) if sp.issparse(x) else x * scale[:, None]
+
+
+def _read_only(array: Any) -> Tensor:
+    """Return an array as a tensor without a copy; the arrays of a graph are read-only, and nobody writes to them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(np.asarray(array, dtype=np.float32))

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from gpatcher.arrays import FloatArray, IntArray
-from gpatcher.errors import check_count
+from gpatcher.errors import check_count, check_memory
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
 
@@ -42,6 +42,7 @@ class Patches:
     @classmethod
     def empty(cls, rows: int, size: int) -> Patches:
         """Return patches without members, to be filled in place."""
+        check_memory(8.0 * rows * size, f"patches of {size:,} nodes for {rows:,} nodes", "choose a smaller patch size")
         return cls(np.full((rows, size), -1, np.int32), np.zeros((rows, size), np.float32))
 
     @property

@@ -77,8 +77,9 @@ EXTRACTORS: dict[str, type[Extractor]] = {extractor.name: extractor for extracto
 
 
 def extractor_parameters(extractor: Extractor) -> dict[str, Any]:
-    """Return the parameters of an extractor without its name."""
-    return {part.name: getattr(extractor, part.name) for part in fields(extractor)}
+    """Return the parameters of an extractor without its name; the edge type only if there is one."""
+    parameters = {part.name: getattr(extractor, part.name) for part in fields(extractor)}
+    return {name: value for name, value in parameters.items() if name != "edge_type" or value is not None}
 
 
 def make_extractor(name: str, parameters: Mapping[str, Any] | None = None) -> Extractor:
@@ -87,7 +88,7 @@ def make_extractor(name: str, parameters: Mapping[str, Any] | None = None) -> Ex
     Examples
     --------
     >>> make_extractor("ppr", {"size": 8, "K": 10})
-    PPR(size=8, c=0.5, eps=1e-05, self_loops=False, direction='both')
+    PPR(size=8, c=0.5, eps=1e-05, self_loops=False, direction='both', edge_type=None)
     """
     if name not in EXTRACTORS:
         raise InputError(f"unknown extractor {name!r}; choose one of {', '.join(EXTRACTORS)}")

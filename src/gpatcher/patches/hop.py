@@ -38,12 +38,15 @@ class Hop(Extractor):
         Which edges a step follows: all as undirected, as stored, or reversed.
     self_loops : bool
         Whether every node gets a self-loop.
+    edge_type : str, optional
+        Follow edges of this type only.
     """
 
     name: ClassVar[str] = "hop"
     hop: int = 1
     direction: str = "both"
     self_loops: bool = False
+    edge_type: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,7 +57,8 @@ class Hop(Extractor):
         """Return the extractor with its size reduced to the largest patch of this graph."""
         largest = graph.n
         if self.hop == 1:
-            largest = 1 + int(np.diff(directed_adjacency(graph, False, self.direction).indptr).max(initial=0))
+            adjacency = directed_adjacency(graph.of_type(self.edge_type), False, self.direction)
+            largest = 1 + int(np.diff(adjacency.indptr).max(initial=0))
         return (replace(self, size=min(self.size, largest)),)
 
     def prepare(self, graph: Graph, *, memory: int | None = None, progress: Progress | None = None) -> Patches:
@@ -70,7 +74,7 @@ class Hop(Extractor):
         return values**self.hop
 
     def _patches(self, graph: Graph, nodes: IntArray, progress: Progress | None) -> Patches:
-        step = step_matrix(graph, self.self_loops, self.direction)
+        step = step_matrix(graph.of_type(self.edge_type), self.self_loops, self.direction)
         patches = Patches.empty(len(nodes), self.size)
 
         def select(part: slice) -> None:

@@ -49,6 +49,8 @@ class PPR(Extractor):
         Whether every node gets a self-loop.
     direction : {"both", "out", "in"}
         Which edges a walk follows: all as undirected, as stored, or reversed.
+    edge_type : str, optional
+        Follow edges of this type only.
     """
 
     name: ClassVar[str] = "ppr"
@@ -56,6 +58,7 @@ class PPR(Extractor):
     eps: float = 1e-5
     self_loops: bool = False
     direction: str = "both"
+    edge_type: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,6 +71,7 @@ class PPR(Extractor):
 
     def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> Patches:
         """Return the patches of the unseen nodes; the cost does not depend on the size of the graph."""
+        unseen = unseen.of_type(self.edge_type)
         adjacency = cached_adjacency(unseen.graph, self.self_loops, self.direction)
         overlay = overlay_rows(unseen, adjacency, self.self_loops, self.direction)
         return push_from(adjacency, unseen.nodes, self.size, self.c, self.eps, overlay=overlay)
@@ -160,7 +164,7 @@ def push_patches(
 ) -> Patches:
     """Return the patches of some nodes, by default all; the result does not depend on the number of threads."""
     sources = np.arange(graph.n) if nodes is None else as_node_index(nodes, graph.n)
-    adjacency = walk_adjacency(graph, extractor.self_loops, extractor.direction)
+    adjacency = walk_adjacency(graph.of_type(extractor.edge_type), extractor.self_loops, extractor.direction)
     return push_from(adjacency, sources, extractor.size, extractor.c, extractor.eps, progress=progress, threads=threads)
 
 

@@ -239,7 +239,8 @@ def _make_shards(
         return
     done = sum(stop - start for number, (start, stop) in parts.items() if number in files)
     # as separate arrays: an executor sends each to every machine once
-    shared = (folder.absolute(), extractor, *walk_adjacency(graph, extractor.self_loops, extractor.direction))
+    adjacency = walk_adjacency(graph.of_type(extractor.edge_type), extractor.self_loops, extractor.direction)
+    shared = (folder.absolute(), extractor, *adjacency)
     for (number, (start, stop)), name in engine.map(_make_shard, missing, shared=shared):
         if not (folder / name).is_file():
             raise InputError(

@@ -205,7 +205,9 @@ def _environment(tables: Sequence[ResultTable]) -> Table:
         for name, version in record["versions"].items():
             versions[name][version] += 1
     rows = [(name, "; ".join(f"{v} ({c:,} runs)" for v, c in count.most_common())) for name, count in versions.items()]
-    return Table("Environment", "Versions of the packages used by the runs.", ("package", "version"), rows)
+    return Table(
+        "Environment", "Versions of the packages used by the runs, and threads of torch.", ("package", "version"), rows
+    )
 
 
 def _rank_figure(table: ResultTable, ranks: Ranks | None) -> Figure | None:

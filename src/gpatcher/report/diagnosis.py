@@ -15,7 +15,7 @@ from gpatcher.errors import counted
 from gpatcher.report.page import Figure, Heading, Notes, Part, Table, write_page
 from gpatcher.spectral.diagnosis import Diagnosis, SpectralDiagnosis
 from gpatcher.spectral.heterophily import Heterophily
-from gpatcher.spectral.probes import SOURCES
+from gpatcher.spectral.probes import SOURCES, Probe
 from gpatcher.trust.palette import BLUE, ORANGE, class_colour
 
 _MAX_CLASSES = 40  # drawn in a figure
@@ -50,10 +50,22 @@ def measure_rows(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
         ("label frequency", number(diagnosis.label_frequency), "mean eigenvalue: 1 smooth, -1 alternating"),
         ("test nodes duplicated in train", duplicates, "same neighbours and same label: leakage"),
         *(
-            (f"{name.replace('_', ' ')} alone", f"{probe.accuracy:.1%} ± {probe.error:.1%}", _PROBES[name])
+            (
+                f"{name}: edges, adjusted homophily",
+                f"{measured.edges:,}, {number(measured.adjusted_homophily)}",
+                "of nodes that share a neighbour" if measured.shared else "of this edge type alone",
+            )
+            for name, measured in diagnosis.edge_types.items()
+        ),
+        *(
+            (f"{name.replace('_', ' ')} alone", _probe_text(probe), _PROBES[name])
             for name, probe in diagnosis.probes.items()
         ),
     ]
+
+
+def _probe_text(probe: Probe) -> str:
+    return f"{probe.accuracy:.1%} ± {probe.error:.1%}, explains {max(probe.explained, 0):.0%}"
 
 
 def write_diagnosis(diagnosis: Diagnosis, path: str | Path) -> Path:

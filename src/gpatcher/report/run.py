@@ -13,7 +13,8 @@ from gpatcher.errors import counted
 from gpatcher.report.diagnosis import class_matrix, diagnosis_parts, largest_classes
 from gpatcher.report.leaderboard import LEADERBOARD_COLUMNS, leaderboard_cells, verdict
 from gpatcher.report.page import Explorer, Figure, Heading, Notes, Part, Table, write_page
-from gpatcher.runs.evaluation import BaselineResult, Evaluation, Groups
+from gpatcher.report.regression import write_regression_page
+from gpatcher.runs.evaluation import BaselineResult, Evaluation, Groups, RegressionEvaluation
 from gpatcher.trust.explain import Explanation
 from gpatcher.trust.palette import BLUE, GREY, ORANGE, model_colour
 from gpatcher.trust.words import sentences
@@ -23,13 +24,23 @@ _METRICS = {"balanced_accuracy": "balanced accuracy", "macro_f1": "macro-F1", "r
 _FEW_NODES = 100  # validation nodes below which a temperature is a rough estimate
 _SMALL_GROUP = 5  # nodes below which a group is merged with the next
 _Z = 1.96  # of a 95 % interval
+_ABOUT = {
+    "date": "Trained",
+    "command": "Command",
+    "name": "Data",
+    "database": "Database",
+    "nodes": "Nodes",
+    "edges": "Edges",
+}
 
 
-def write_run_page(evaluation: Evaluation, path: str | Path) -> Path:
+def write_run_page(evaluation: Evaluation | RegressionEvaluation, path: str | Path) -> Path:
     """Write the page of a run, and return its path; it needs neither the model nor the graph.
 
     `gpatcher.runs.evaluation.read_evaluation` gives the evaluation of an earlier run; equal ones give equal bytes.
     """
+    if isinstance(evaluation, RegressionEvaluation):
+        return write_regression_page(evaluation, path)
     train, val, test = evaluation.split_sizes
     model = f"with the {evaluation.extractor} extractor, patches of {evaluation.patch_size} nodes"
     if evaluation.response is None:
@@ -39,6 +50,9 @@ def write_run_page(evaluation: Evaluation, path: str | Path) -> Path:
         f"and {test:,} test nodes"
     )
     parts: list[Part] = [Notes("In short", in_short(evaluation), wide=True)]
+    if evaluation.about:
+        lines = [f"{_ABOUT[key]}: {value}" for key, value in evaluation.about.items()]
+        parts.append(Notes("This run", lines, wide=True))
     parts.append(Heading("How well it did", f"On the {evaluation.part} nodes, which it was not trained on."))
     parts.append(_leaderboard(evaluation))
     parts += [_per_class(evaluation), _confusion(evaluation), _reliability(evaluation)]
@@ -49,8 +63,11 @@ def write_run_page(evaluation: Evaluation, path: str | Path) -> Path:
         caption = "Nodes grouped by their number of neighbours."
         parts.append(_groups("Accuracy by degree", caption, "degree", evaluation.by_degree))
     parts.append(_coverage(evaluation))
-    if evaluation.response is not None:
+    if evaluation.importance or evaluation.response is not None or evaluation.history:
         parts.append(Heading("What it learned"))
+    if evaluation.importance:
+        parts.append(_importance(evaluation))
+    if evaluation.response is not None:
         caption = "Weight of each frequency in the scores that rank the members of a patch."
         if np.array_equal(evaluation.response.response, evaluation.response.start):
             caption += f" The {evaluation.extractor} filter is fixed; training does not change it."
@@ -98,7 +115,7 @@ def in_short(evaluation: Evaluation) -> list[str]:
         lines.append(f"{text}. The probabilities are not scaled (T = 1.00), as that gained too little on {nodes}.")
     else:
         lines.append(f"{text} raw, {100 * calibrated:.1f} after temperature scaling (T = {t:.2f}, from {nodes}).")
-    if calibrated > raw:
+    if t != 1 and calibrated > raw:
         lines.append(
             "Scaling did not lower the error on these nodes; predict_proba(calibrated=False) returns the raw "
             "probabilities."
@@ -258,6 +275,20 @@ def _coverage(evaluation: Evaluation) -> Table:
     )
     columns = ("level", f"coverage on {evaluation.part} nodes", "mean number of classes in a set")
     return Table("Conformal sets", caption, columns, rows)
+
+
+def _importance(evaluation: Evaluation) -> Table:
+    rows = [
+        (one.name, f"{100 * one.lost:+.1f}", f"{100 * one.low:+.1f} to {100 * one.high:+.1f}")
+        for one in evaluation.importance
+    ]
+    caption = (
+        f"Points of accuracy lost on the {evaluation.part} nodes if the values of a column are permuted over all "
+        "nodes, and if these nodes lose their edges. The model is not trained again: columns that say the same replace "
+        "each other."
+    )
+    columns = ("without", "points lost", "95 % interval")
+    return Table("What the columns and the edges contribute", caption, columns, rows)
 
 
 def _learning_curve(evaluation: Evaluation) -> Figure:

@@ -6,34 +6,39 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from scipy.stats import binomtest
+import numpy.typing as npt
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.codec import to_json
 from gpatcher.errors import InputError
-from gpatcher.estimator.base import NodeClassifier
-from gpatcher.estimator.classifier import FilterResponse, GPatcherClassifier
-from gpatcher.estimator.ensemble import AutoClassifier
+from gpatcher.estimator.base import NodeClassifier, NodeModel, labelled
+from gpatcher.estimator.classifier import FilterResponse, GPatcherClassifier, PatchModel
+from gpatcher.estimator.ensemble import AutoClassifier, AutoModel
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
 from gpatcher.io import read_manifest, write_json
+from gpatcher.runs.importance import Importance, measure_importance
+from gpatcher.runs.paired import paired_difference, wilson
 from gpatcher.spectral.diagnosis import Diagnosis, diagnose
 from gpatcher.spectral.heterophily import heterophily
+from gpatcher.tables.typed_encoder import Encoder
 from gpatcher.training.metrics import measure_all
-from gpatcher.trust.calibration import Calibration, Reliability, reliability
+from gpatcher.trust.calibration import Calibration, Intervals, Reliability, reliability
 from gpatcher.trust.conformal import coverage
 from gpatcher.trust.explain import Explanation
 
-_FORMAT, _VERSION = "gpatcher-evaluation", 2
+_FORMAT, _VERSION = "gpatcher-evaluation", 3
 EVALUATION = "evaluation.json"
 # on larger graphs the edges are not read, to stay within the memory limit
 _MAX_NODES, _MAX_EDGES = 200_000, 20_000_000
-_LEVELS = (0.8, 0.9, 0.95)  # of the conformal sets
+LEVELS = (0.8, 0.9, 0.95)  # of conformal sets and intervals
 _EXPLAINED, _EXPLAINED_WRONG = 200, 150  # nodes to explain, and the maximum of misclassified ones among them
-_FEWER = 20
+_FEWER = 20  # of an ensemble or with several rounds, where an explanation covers the whole receptive field
+_MAX_CHANGED = 20_000  # nodes up to which predictions on changed graphs are computed
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +46,8 @@ class BaselineResult:
     """Result of another model on the same split."""
 
     name: str
-    predicted: IntArray  # classes of the evaluated nodes
-    val_accuracy: float
+    predicted: npt.NDArray[Any]  # classes or numbers of the evaluated nodes
+    val_accuracy: float  # R² of numbers
     test_accuracy: float | None  # None if no test node has a label
     seconds: float  # of training
 
@@ -96,6 +101,7 @@ class Evaluation:
     """Results of a trained model on the nodes that it was not trained on."""
 
     name: str  # of the graph
+    about: dict[str, str]  # when, by which command and from what the model was trained
     model: str
     extractor: str
     patch_size: int
@@ -121,6 +127,7 @@ class Evaluation:
     history: list[dict[str, float]]  # losses of each epoch; empty for a loaded model
     best_epoch: int  # whose weights were kept; 0 for a loaded model
     seconds: float | None  # of training; None for a loaded model
+    importance: list[Importance]  # of columns and edges, largest first; empty for a large graph
     explanations: list[Explanation]  # of some nodes, misclassified ones first
     misclassified: int  # nodes of test and validation
     misclassified_shown: int  # how many of these are explained
@@ -135,24 +142,79 @@ class Evaluation:
 
 
 @dataclass(frozen=True, eq=False)
+class NumberRow:
+    """A row of the leaderboard of a regression; all figures but the validation are on the same nodes."""
+
+    name: str
+    role: str  # model, member or baseline
+    val_r2: float | None
+    r2: float  # NaN if all labels are equal
+    low: float  # 95 % interval of R², by bootstrap over the nodes
+    high: float
+    rmse: float
+    mae: float
+    seconds: float | None  # of training
+    ms_per_node: float | None  # of prediction
+    weight: float | None  # of a member
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionEvaluation:
+    """Results of a trained regressor on the nodes that it was not trained on; see `Evaluation`."""
+
+    name: str
+    model: str
+    extractor: str
+    patch_size: int
+    parameters: int
+    part: str
+    split_sizes: tuple[int, int, int]
+    metrics: dict[str, float | None]  # R², RMSE and MAE
+    val_r2: float
+    ids: list[str]  # of the nodes that are drawn
+    true: FloatArray  # of these nodes
+    predicted: FloatArray
+    degree: IntArray
+    assortativity: (
+        FloatArray  # label of a node times the mean of its labelled neighbours, both standardised; NaN if none
+    )
+    label_assortativity: float | None  # correlation of the labels over the edges
+    intervals: Intervals
+    coverage: list[tuple[float, float, float]]  # of conformal intervals: level, coverage, mean width
+    leaderboard: list[NumberRow]
+    comparisons: list[Comparison]  # gain in R², with the mean and each baseline
+    response: FilterResponse | None
+    history: list[dict[str, float]]
+    best_epoch: int
+    seconds: float | None
+    nodes: int
+    notes: list[str]
+
+
+@dataclass(frozen=True, eq=False)
 class _Content:
-    evaluation: Evaluation
+    evaluation: Evaluation | None  # of classes
+    regression: RegressionEvaluation | None
 
 
-def write_evaluation(evaluation: Evaluation, folder: str | Path) -> Path:
+def write_evaluation(evaluation: Evaluation | RegressionEvaluation, folder: str | Path) -> Path:
     """Write an evaluation to evaluation.json in a folder, and return the path."""
     path = Path(folder) / EVALUATION
-    write_json(path, {"format": _FORMAT, "version": _VERSION, "evaluation": to_json(evaluation)})
+    content = _Content(evaluation, None) if isinstance(evaluation, Evaluation) else _Content(None, evaluation)
+    write_json(path, {"format": _FORMAT, "version": _VERSION, **to_json(content)})
     return path
 
 
-def read_evaluation(folder: str | Path) -> Evaluation:
+def read_evaluation(folder: str | Path) -> Evaluation | RegressionEvaluation:
     """Read an evaluation that `write_evaluation` wrote; numbers are preserved exactly."""
     path = Path(folder) / EVALUATION
     if not path.is_file():
         raise InputError(f"there is no {path.name} in {folder}; 'gpatcher fit --out {folder}' writes one")
     content: _Content = read_manifest(path, _FORMAT, _VERSION, "run evaluation", _Content)
-    return content.evaluation
+    found = content.evaluation or content.regression
+    if found is None:
+        raise InputError(f"{path} holds no evaluation; 'gpatcher fit --out {folder}' writes one")
+    return found
 
 
 def is_large(graph: Graph) -> bool:
@@ -160,18 +222,22 @@ def is_large(graph: Graph) -> bool:
     return graph.n > _MAX_NODES or graph.stored_edges > _MAX_EDGES
 
 
-def evaluated_nodes(classifier: NodeClassifier, graph: Graph) -> tuple[str, IntArray]:
+def evaluated_nodes(classifier: NodeModel, graph: Graph) -> tuple[str, IntArray]:
     """Return the part to evaluate on and its labelled nodes: test, or validation if no test node has a label."""
-    y = graph.labels()
     for part, nodes in (("test", classifier.split_.test), ("validation", classifier.split_.val)):
-        labelled: IntArray = nodes[y[nodes] >= 0]
-        if labelled.size:
-            return part, labelled
+        known = labelled(graph, nodes)
+        if known.size:
+            return part, known
     raise InputError("neither test nor validation has a labelled node; there is nothing to evaluate the model on")
 
 
 def evaluate(
-    classifier: NodeClassifier, graph: Graph, baselines: Sequence[BaselineResult] = (), notes: Sequence[str] = ()
+    classifier: NodeClassifier,
+    graph: Graph,
+    baselines: Sequence[BaselineResult] = (),
+    notes: Sequence[str] = (),
+    about: dict[str, str] | None = None,
+    encoder: Encoder | None = None,
 ) -> Evaluation:
     """Evaluate a model on nodes that it was not trained on, and compare it with baselines on the same nodes."""
     part, nodes = evaluated_nodes(classifier, graph)
@@ -183,10 +249,11 @@ def evaluate(
     started = time.perf_counter()
     classifier.decision_function(graph, nodes)  # timed, with all patches computed
     ms_per_node = 1000 * (time.perf_counter() - started) / len(nodes)
-    model, extractor, patch_size, adjacency, parameters = _describe_model(classifier)
+    model, extractor, patch_size, adjacency, parameters = describe_model(classifier)
     predictions = {model: predicted, **{result.name: result.predicted for result in baselines}}
     by_heterophily = by_degree = diagnosis = None
     explanations: list[Explanation] = []
+    importance: list[Importance] = []
     misclassified = misclassified_shown = 0
     if is_large(graph):
         notes = [
@@ -199,14 +266,15 @@ def evaluate(
         diagnosis = diagnose(graph)
         by_heterophily = _by_heterophily(heterophily(graph).node[nodes], y, predictions)
         by_degree = _by_degree(np.diff(graph.undirected().indptr)[nodes], y, predictions)
-        if isinstance(classifier, AutoClassifier):
-            notes = [*notes, "Single nodes of an ensemble are explained by 'gpatcher explain RUN ID'."]
-        elif isinstance(classifier, GPatcherClassifier) and len(classes) > 1:
+        if graph.n <= _MAX_CHANGED:
+            importance = measure_importance(classifier, graph, nodes, encoder)
+        if len(classes) > 1 and (isinstance(classifier, GPatcherClassifier) or graph.n <= _MAX_CHANGED):
             chosen, misclassified, misclassified_shown = _sample(classifier, graph)
             explanations = classifier.explain_nodes(chosen, graph)
     training = getattr(classifier, "result_", None)
     return Evaluation(
         name=graph.name,
+        about=about or {},
         model=model,
         extractor=extractor,
         patch_size=patch_size,
@@ -215,14 +283,14 @@ def evaluate(
         part=part,
         split_sizes=classifier.split_.sizes,
         metrics=measure_all(y, probability),
-        val_accuracy=classifier.validation_accuracy(graph),
+        val_accuracy=classifier.validation_score(graph),
         classes=classes,
         per_class=PerClass(*precision_recall_fscore_support(y, predicted, labels=range(len(classes)), zero_division=0)),
         confusion=confusion_matrix(y, predicted, labels=range(len(classes))),
         raw=reliability(classifier.predict_proba(graph, nodes, calibrated=False), y),
         calibrated=reliability(probability, y),
         calibration=classifier.calibration_,
-        coverage=[(level, *coverage(classifier.calibration_.sets(logits, level), y)) for level in _LEVELS],
+        coverage=[(level, *coverage(classifier.calibration_.sets(logits, level), y)) for level in LEVELS],
         by_heterophily=by_heterophily,
         by_degree=by_degree,
         baselines=tuple(baselines),
@@ -232,6 +300,7 @@ def evaluate(
         history=training.history if training is not None else [],
         best_epoch=training.best_epoch if training is not None else 0,
         seconds=training.seconds if training is not None else None,
+        importance=importance,
         explanations=explanations,
         misclassified=misclassified,
         misclassified_shown=misclassified_shown,
@@ -241,16 +310,16 @@ def evaluate(
     )
 
 
-def _describe_model(classifier: NodeClassifier) -> tuple[str, str, int, bool, int]:
+def describe_model(classifier: NodeModel) -> tuple[str, str, int, bool, int]:
     """Return name, extractor, patch size, whether adjacency rows are read, and the number of parameters."""
-    if isinstance(classifier, GPatcherClassifier):
+    if isinstance(classifier, PatchModel):
         extractors = classifier.extractors_
         name = "Fast-GPatcher" if all(extractor.name == "ppr" for extractor in extractors) else "GPatcher"
         sources = " + ".join(extractor.name for extractor in extractors)
         parameters = sum(p.numel() for p in classifier.model_.parameters())
         size = sum(extractor.size for extractor in extractors)
         return name, sources, size, classifier.features.adjacency_features, parameters
-    assert isinstance(classifier, AutoClassifier)
+    assert isinstance(classifier, AutoModel)
     members = classifier.used
     reads = any(m.candidate.settings.get("features", {}).get("adjacency_features", False) for m in members)
     parameters = sum(tensor.numel() for m in members for saved in m.models for tensor in saved.state.values())
@@ -269,8 +338,7 @@ def _row(
     weight: float | None = None,
 ) -> Row:
     correct = int((predicted == y).sum())
-    interval = binomtest(correct, len(y)).proportion_ci(method="wilson")
-    return Row(name, role, val, correct / len(y), interval.low, interval.high, seconds, ms_per_node, weight)
+    return Row(name, role, val, correct / len(y), *wilson(correct, len(y)), seconds, ms_per_node, weight)
 
 
 def _majority(graph: Graph, split: Split) -> int:
@@ -291,7 +359,7 @@ def _leaderboard(
     seconds = None if training is None else training.seconds
     if isinstance(classifier, AutoClassifier):
         seconds = sum(member.seconds for member in classifier.members_)
-    val = classifier.validation_accuracy(graph)
+    val = classifier.validation_score(graph)
     rows = [_row(model, "model", predicted, y, val, seconds=seconds, ms_per_node=ms_per_node)]
     if isinstance(classifier, AutoClassifier):
         for member in classifier.members_:
@@ -324,20 +392,19 @@ def _compare(
     others = {"Majority class": np.full(len(y), _majority(graph, split)), **{b.name: b.predicted for b in baselines}}
     comparisons = []
     for name, other in others.items():
-        gain = (predicted == y).astype(float) - (other == y)
-        half = 1.96 * float(gain.std(ddof=1)) / np.sqrt(len(y)) if len(y) > 1 else 1.0
-        comparisons.append(Comparison(name, float(gain.mean()), float(gain.mean() - half), float(gain.mean() + half)))
+        found = paired_difference(predicted == y, other == y)
+        comparisons.append(Comparison(name, found.gain, found.low, found.high))
     return comparisons
 
 
-def _sample(classifier: GPatcherClassifier, graph: Graph) -> tuple[IntArray, int, int]:
+def _sample(classifier: NodeClassifier, graph: Graph) -> tuple[IntArray, int, int]:
     """Choose nodes to explain: misclassified ones first, test before validation, then others at random."""
     split, y = classifier.split_, graph.labels()
     held_out = np.concatenate([split.test, split.val])
     held_out = held_out[y[held_out] >= 0]
     wrong = held_out[classifier.decision_function(graph, held_out).argmax(1) != y[held_out]]
-    # with several rounds an explanation covers the whole receptive field, so fewer nodes are explained
-    share = 1 if classifier.model.rounds == 1 else _FEWER
+    single = isinstance(classifier, GPatcherClassifier) and classifier.model.rounds == 1
+    share = 1 if single else _FEWER
     first = wrong[: _EXPLAINED_WRONG // share]
     rest = np.setdiff1d(np.arange(graph.n), first)
     others = np.random.default_rng(0).choice(rest, min(rest.size, _EXPLAINED // share - first.size), replace=False)

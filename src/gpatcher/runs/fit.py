@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from gpatcher.arrays import IntArray
 from gpatcher.errors import InputError
-from gpatcher.estimator.base import NodeClassifier
-from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.estimator.base import NodeModel
+from gpatcher.estimator.classifier import PatchModel
 from gpatcher.estimator.ensemble import load_model
+from gpatcher.estimator.folder import open_tables
 from gpatcher.estimator.members import choose_jobs
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split, plan_runs
 from gpatcher.io import remove_folder
 from gpatcher.runs.evaluation import EVALUATION, BaselineResult, evaluate, evaluated_nodes, is_large, write_evaluation
-from gpatcher.runs.folder import run_folder
+from gpatcher.runs.folder import PREDICTIONS, RECORDS, run_folder
+from gpatcher.runs.later import LaterNodes
 from gpatcher.runs.predict import write_predictions
 from gpatcher.runs.records import Record, append_record, read_records, settings_hash
+from gpatcher.runs.regression import column_baselines, evaluate_numbers
 from gpatcher.runs.run import AutoOptions, Cache, Job, baseline_settings, run_job
 from gpatcher.runs.settings import AUTO, PATCHERS, complete, resolve_settings
 from gpatcher.scale.executors import ProcessEngine, RayEngine
 
-RECORDS, PREDICTIONS = "records.jsonl", "predictions.parquet"
 _LINEAR = {"model.layers": 1, "model.dropout": 0.0}
 # trained for comparison with the saved model: title, model and changes of its settings
 SINGLE_BASELINES: dict[str, tuple[str, dict[str, Any]]] = {"MLP": ("mlp", {}), "GCN": ("gcn", {})}
@@ -51,6 +55,8 @@ class FitOptions:
         See `GPatcherClassifier`.
     source : dict, optional
         Where the graph came from; saved with the model.
+    command : str, optional
+        The command line, for the page.
     patch_table, engine, workers
         See `GPatcherClassifier.fit`.
     resume : bool
@@ -61,6 +67,8 @@ class FitOptions:
         Whether to train baselines on the split of the saved model, for its page.
     refit, cross_validate, jobs
         For an ensemble, see `AutoClassifier`.
+    later : LaterNodes, optional
+        Nodes after a cut in time, to predict and score with the saved model.
     """
 
     splits: str = "0"
@@ -68,6 +76,7 @@ class FitOptions:
     device: str = "cpu"
     memory: int | None = None
     source: dict[str, Any] | None = None
+    command: str | None = None
     patch_table: Path | None = None
     engine: RayEngine | None = None
     workers: int | None = None
@@ -77,6 +86,7 @@ class FitOptions:
     refit: bool = False
     cross_validate: bool = False
     jobs: int | None = None
+    later: LaterNodes | None = None
 
 
 class FitProgress:
@@ -127,7 +137,7 @@ def fit_splits(
     with run_folder(out, identity, resume=options.resume, overwrite=options.overwrite) as folder:
         records, kept = _run_all(graph, model, settings, folder, options, runs, progress, before_saving)
         if kept is not None:
-            if graph.node_ids is not None:
+            if graph.node_ids is not None or not is_large(graph):
                 progress.stage("predicting")
                 write_predictions(kept, graph, folder / PREDICTIONS)
             _evaluate(kept, graph, folder, options, progress)
@@ -145,13 +155,13 @@ def _run_all(
     runs: list[tuple[int, int]],
     progress: FitProgress,
     before_saving: Callable[[Path], None] | None,
-) -> tuple[list[Record], NodeClassifier | None]:
+) -> tuple[list[Record], NodeModel | None]:
     """Return the records, and the classifier that was saved, or None if it was evaluated before."""
     key = settings_hash(settings if options.memory is None else {**settings, "memory": options.memory})
     finished = _finished(out, graph, settings, options.memory) if options.resume else {}
     records: list[Record] = []
-    best = -1.0
-    kept: NodeClassifier | None = None
+    best = -math.inf
+    kept: NodeModel | None = None
     cache = Cache()
     how: dict[str, Any] = {
         name: getattr(options, name) for name in ("device", "memory", "patch_table", "engine", "workers")
@@ -159,7 +169,7 @@ def _run_all(
     for number, (split, seed) in enumerate(runs, 1):
         if (split, seed) in finished:
             records.append(finished[split, seed])
-            best = max(best, records[-1]["val_accuracy"])
+            best = max(best, _score(records[-1]))
             continue
         # the name identifies graph, settings, split and seed, so that no other run's checkpoint is used
         checkpoint = out / f"checkpoint-{graph.content_hash}-{key}-{split}-{seed}.safetensors"
@@ -180,8 +190,8 @@ def _run_all(
             **how,
         )
         # save the model first: a run on record is not repeated
-        if run.record["val_accuracy"] > best and run.classifier is not None:
-            best, kept = run.record["val_accuracy"], run.classifier
+        if _score(run.record) > best and run.classifier is not None:
+            best, kept = _score(run.record), run.classifier
             if before_saving is not None:
                 before_saving(out)
                 before_saving = None
@@ -193,6 +203,11 @@ def _run_all(
         # all runs had finished, but the process was killed before the evaluation
         kept = load_model(out, graph)
     return records, kept
+
+
+def _score(record: Record) -> float:
+    """Return what the saved model is chosen by: the validation accuracy, or R² of numbers."""
+    return float(record["val"] if record["val_accuracy"] is None else record["val_accuracy"])
 
 
 def _finished(out: Path, graph: Graph, settings: dict[str, Any], memory: int | None) -> dict[tuple[int, int], Record]:
@@ -213,9 +228,9 @@ def _remove_checkpoints(checkpoint: Path) -> None:
     remove_folder(checkpoint.with_suffix(""))
 
 
-def _evaluate(classifier: NodeClassifier, graph: Graph, out: Path, options: FitOptions, progress: FitProgress) -> None:
+def _evaluate(classifier: NodeModel, graph: Graph, out: Path, options: FitOptions, progress: FitProgress) -> None:
     """Evaluate a trained model and baselines, and write evaluation.json, from which its page is made."""
-    notes = []
+    notes = [] if options.later is None else options.later.score(classifier, out)
     baselines: list[BaselineResult] = []
     if not options.compare:
         notes.append("Baselines were not trained (--no-compare).")
@@ -224,18 +239,36 @@ def _evaluate(classifier: NodeClassifier, graph: Graph, out: Path, options: FitO
     else:
         baselines = train_baselines(classifier, graph, progress, options.jobs)
     progress.stage("evaluating")
-    write_evaluation(evaluate(classifier, graph, baselines, notes), out)
+    if graph.is_regression:
+        write_evaluation(evaluate_numbers(classifier, graph, baselines, notes), out)
+        return
+    kept = open_tables(out)
+    encoder = None if kept is None else kept[1]
+    write_evaluation(evaluate(classifier, graph, baselines, notes, _about(options), encoder), out)
+
+
+def _about(options: FitOptions) -> dict[str, str]:
+    """Say when, by which command and from what a model was trained."""
+    about = {"date": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")}
+    if options.command is not None:
+        about["command"] = options.command
+    source = options.source or {}
+    return about | {name: str(source[name]) for name in ("name", "database", "nodes", "edges") if source.get(name)}
 
 
 def train_baselines(
-    classifier: NodeClassifier, graph: Graph, progress: FitProgress | None = None, jobs: int | None = 1
+    classifier: NodeModel, graph: Graph, progress: FitProgress | None = None, jobs: int | None = 1
 ) -> list[BaselineResult]:
-    """Train baselines on the split of a fitted model: MLP and GCN, and more for an ensemble."""
+    """Train baselines on the split of a fitted model: MLP and GCN, and more for an ensemble or for numbers."""
     progress = progress or FitProgress()
-    single = isinstance(classifier, GPatcherClassifier)
-    settings = baseline_settings(classifier) if isinstance(classifier, GPatcherClassifier) else None
+    single = isinstance(classifier, PatchModel)
+    settings = baseline_settings(classifier) if isinstance(classifier, PatchModel) else None
     rows = SINGLE_BASELINES if single else AUTO_BASELINES
     nodes = evaluated_nodes(classifier, graph)[1]
+    columns: list[BaselineResult] = []
+    if graph.is_regression:
+        columns = column_baselines(graph, classifier.split_, nodes, classifier.seed)
+        rows = {title: row for title, row in rows.items() if "Logistic" not in title}
     shared = (graph, classifier.split_, nodes, settings, classifier.seed, classifier.device)
     engine = ProcessEngine(1 if single else choose_jobs(graph, jobs, classifier.device))
     results: dict[str, BaselineResult] = {}
@@ -243,7 +276,7 @@ def train_baselines(
     for title, result in engine.map(_train_one, rows, shared):
         results[title] = result
         progress.stage(f"training baselines for comparison: {len(results)} of {len(rows)} done")
-    return [results[title] for title in rows]
+    return [*columns, *(results[title] for title in rows)]
 
 
 def _train_one(
@@ -254,5 +287,6 @@ def _train_one(
     if settings is None:
         settings = resolve_settings(name, preset="default", changes=changes)[0]
     run = run_job(Job("fit", graph.name, name, settings, 0, seed), graph, split, device=device)
-    figures = (run.record[field] for field in ("val_accuracy", "test_accuracy", "train_seconds"))
+    scores = ("val", "test") if graph.is_regression else ("val_accuracy", "test_accuracy")
+    figures = (run.record[field] for field in (*scores, "train_seconds"))
     return BaselineResult(title, run.predict(nodes), *figures)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from gpatcher.errors import InputError
-from gpatcher.io import locked, make_folder, read_manifest, remove_folder, write_json
+from gpatcher.io import exchange_folders, locked, make_folder, read_manifest, remove_folder, write_json
 
 _FORMAT, _VERSION = "gpatcher-run", 1
-MANIFEST = "run.json"
+MANIFEST, RECORDS, PREDICTIONS = "run.json", "records.jsonl", "predictions.parquet"
 
 
 @contextmanager
@@ -52,11 +52,8 @@ def run_folder(out: Path, identity: Mapping[str, Any], *, resume: bool, overwrit
         except BaseException:
             remove_folder(beside)
             raise
-        before = out.with_name(f".{out.name}.previous")
-        remove_folder(before)
-        out.replace(before)
-        beside.replace(out)
-        remove_folder(before)
+        exchange_folders(beside, out)
+        remove_folder(beside)  # the run before
 
 
 def _check(out: Path, identity: Mapping[str, Any], resume: bool) -> None:

@@ -11,13 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gpatcher.arrays import FloatArray, IntArray
-from gpatcher.estimator.base import NodeClassifier
+from gpatcher.estimator.base import NodeModel, NodeRegressor, labelled
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.tables.database import TargetTable
 from gpatcher.tables.write import write_pieces
-from gpatcher.trust.conformal import coverage
+from gpatcher.trust.conformal import coverage, interval_coverage
 
 PIECE = 1 << 16  # nodes predicted and written at a time
 PARTS = ("none", "train", "validation", "test")
@@ -26,7 +26,7 @@ Columns = dict[str, Any]  # arrays of NumPy or pyarrow
 
 
 def write_predictions(
-    classifier: NodeClassifier,
+    classifier: NodeModel,
     graph: Graph | UnseenNodes,
     out: Path | TargetTable,
     progress: Callable[[int, int], None] | None = None,
@@ -37,7 +37,7 @@ def write_predictions(
 
     Parameters
     ----------
-    classifier : NodeClassifier
+    classifier : NodeModel
     graph : Graph or UnseenNodes
     out : Path or TargetTable
         A .csv or .parquet file, or a database table.
@@ -72,14 +72,34 @@ def _with_types(columns: Columns, label_type: str | None) -> Columns:
     return columns | {name: pa.array(columns[name]).cast(label_type) for name in ("predicted", "label")}
 
 
+def predicted_nodes(graph: Graph) -> IntArray:
+    """Return the nodes that are predicted: all, or those of the type that has labels."""
+    return np.arange(graph.n) if graph.node_types is None else graph.node_types.nodes()
+
+
 def piecewise(graph: Graph) -> Iterator[IntArray]:
-    """Yield the nodes in chunks; predictions are bitwise equal if computed in the same chunks."""
-    for start in range(0, graph.n, PIECE):
-        yield np.arange(start, min(start + PIECE, graph.n))
+    """Yield the predicted nodes in chunks; predictions are bitwise equal if computed in the same chunks."""
+    nodes = predicted_nodes(graph)
+    for start in range(0, len(nodes), PIECE):
+        yield nodes[start : start + PIECE]
+
+
+def id_columns(graph: Graph, nodes: IntArray) -> Columns:
+    """Return the ids of some nodes as in their table; with several node types also the type."""
+    if graph.node_ids is None:
+        return {"id": nodes}
+    return typed_ids(graph, graph.node_ids[nodes])
+
+
+def typed_ids(graph: Graph, ids: npt.NDArray[Any]) -> Columns:
+    """Return the columns id and, with several node types, type from ids of the graph or of unseen nodes."""
+    if graph.node_types is None:
+        return {"id": ids}
+    return {"id": graph.node_types.ids(ids), "type": np.full(len(ids), graph.node_types.labelled, object)}
 
 
 def prediction_columns(
-    classifier: NodeClassifier,
+    classifier: NodeModel,
     graph: Graph | UnseenNodes,
     nodes: IntArray | None = None,
     conformal: float | None = None,
@@ -87,23 +107,31 @@ def prediction_columns(
 ) -> Columns:
     """Return id, predicted class, a probability per class, confidence, known label and part of the split.
 
+    With several node types there is also a column ``type``.
+
     The part is train, validation, test or none; the label is null if unknown. With ``conformal``, the level of sets,
-    there is also a column ``set`` of lists of class names, or with ``as_text`` of text such as ``F|M``. By default the
-    rows are all nodes. Rows of `UnseenNodes` are always all of them, without label and part.
+    there is also a column ``set`` of lists of class names, or with ``as_text`` of text such as ``F|M``. In a regression
+    there are the predicted number and, with ``conformal``, the ends ``low`` and ``high`` of an interval. By default the
+    rows are the `predicted_nodes`. Rows of `UnseenNodes` are always all that are predicted, without label and part.
     """
-    y: IntArray
+    y: npt.NDArray[Any]
     parts: IntArray
     if isinstance(graph, UnseenNodes):
-        logits, positions = classifier.decision_function(graph), graph.nodes
-        ids = positions if graph.node_ids is None else graph.node_ids
-        y, parts = np.full(graph.count, -1), np.zeros(graph.count, np.int8)
+        chosen = graph.predicted()
+        logits = classifier.decision_function(graph)[chosen]
+        ids = {"id": graph.nodes} if graph.node_ids is None else typed_ids(graph.graph, graph.node_ids[chosen])
+        y, parts = _unknown(classifier, len(logits)), np.zeros(len(logits), np.int8)
     else:
-        positions = np.arange(graph.n) if nodes is None else nodes
+        positions = predicted_nodes(graph) if nodes is None else nodes
         logits = classifier.decision_function(graph, positions)
-        ids = positions if graph.node_ids is None else graph.node_ids[positions]
-        y = np.full(len(positions), -1) if graph.y is None else graph.y[positions]
+        ids = id_columns(graph, positions)
+        y = _unknown(classifier, len(positions)) if graph.y is None else graph.y[positions]
         parts = node_parts(classifier.split_, positions)
     return logit_columns(classifier, logits, ids, y, parts, conformal, as_text)
+
+
+def _unknown(classifier: NodeModel, count: int) -> npt.NDArray[Any]:
+    return np.full(count, np.nan if isinstance(classifier, NodeRegressor) else -1)
 
 
 def node_parts(split: Split, nodes: IntArray) -> IntArray:
@@ -115,18 +143,24 @@ def node_parts(split: Split, nodes: IntArray) -> IntArray:
 
 
 def logit_columns(
-    classifier: NodeClassifier,
+    classifier: Any,
     logits: FloatArray,
-    ids: npt.NDArray[Any],
-    y: IntArray,
+    ids: Columns,
+    y: npt.NDArray[Any],
     parts: IntArray,
     conformal: float | None = None,
     as_text: bool = False,
 ) -> Columns:
-    """Return the columns of `prediction_columns` from the logits, ids, labels (-1: none) and parts of some nodes."""
+    """Return the columns of `prediction_columns` from logits, `id_columns`, labels (-1 or NaN: none) and parts."""
+    if isinstance(classifier, NodeRegressor):
+        numbers: Columns = {**ids, "predicted": logits[:, 0], "label": pa.array(y, mask=np.isnan(y))}
+        numbers["part"] = np.array(PARTS)[parts]
+        if conformal is not None:
+            numbers["low"], numbers["high"] = classifier.calibration_.intervals(logits, conformal).T
+        return numbers
     names = classifier.classes_
     probability = classifier.calibration_.probability(logits)
-    columns: Columns = {"id": ids, "predicted": names[probability.argmax(1)]}
+    columns: Columns = {**ids, "predicted": names[probability.argmax(1)]}
     columns |= {f"probability_{name}": probability[:, c] for c, name in enumerate(names)}
     columns["confidence"] = probability.max(1)
     columns["label"] = pa.array(names.astype(str)[y], mask=y < 0)
@@ -140,10 +174,15 @@ def logit_columns(
     return columns
 
 
-def conformal_coverage(classifier: NodeClassifier, graph: Graph, level: float) -> tuple[float, float, int] | None:
-    """Return the fraction of test nodes whose set contains the label, the mean set size, and the number of nodes."""
-    labelled = classifier.split_.test[graph.labels()[classifier.split_.test] >= 0]
-    if not labelled.size:
+def conformal_coverage(classifier: Any, graph: Graph, level: float) -> tuple[float, float, int] | None:
+    """Return the fraction of test nodes whose set contains the label, the mean set size, and the number of nodes.
+
+    Of numbers: whose interval contains the label, and its mean width.
+    """
+    test = labelled(graph, classifier.split_.test)
+    if not test.size:
         return None
-    sets = classifier.predict_sets(graph, labelled, level=level)
-    return *coverage(sets, graph.labels()[labelled]), labelled.size
+    y = graph.labels()[test]
+    if isinstance(classifier, NodeRegressor):
+        return *interval_coverage(classifier.predict_interval(graph, test, level=level), y), test.size
+    return *coverage(classifier.predict_sets(graph, test, level=level), y), test.size

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from gpatcher.errors import InputError, counted, some, warn_input
-from gpatcher.io import append_line
+from gpatcher.io import append_line, checksum
 
 Record = dict[str, Any]
 RECORD_VERSION = 2
@@ -27,8 +27,9 @@ _CUT = b" cut short\n"  # appended to a line that a killed process left unfinish
 
 
 def append_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Append one line in a single write, so that lines of two processes do not interleave."""
-    line = (json.dumps(record, allow_nan=False) + "\n").encode()
+    """Append one line, with its checksum, in a single write, so that lines of two processes do not interleave."""
+    sealed = {**record, "checksum": _checksum(record)}
+    line = (json.dumps(sealed, allow_nan=False) + "\n").encode()
     tail = path.read_bytes().rpartition(b"\n")[2] if path.is_file() else b""
     if tail:
         # a killed process left a line without newline: end it, and mark it if it is not a complete record
@@ -44,18 +45,37 @@ def _is_json(text: bytes) -> bool:
     return True
 
 
+def _checksum(record: Mapping[str, Any]) -> str:
+    return checksum(json.dumps(record).encode())
+
+
+def parse_record(line: bytes) -> Record:
+    """Return the record of a line, without its checksum; raise a ValueError if it is damaged."""
+    try:
+        record: Any = json.loads(line)
+    except RecursionError as error:
+        raise ValueError from error
+    if not isinstance(record, dict):
+        raise ValueError("not an object")
+    expected = record.pop("checksum", None)  # records of earlier versions have none
+    if expected is not None and expected != _checksum(record):
+        raise ValueError("the checksum differs")
+    return record
+
+
 def read_records(path: Path) -> list[Record]:
     """Read the records of a file; invalid lines are skipped, with a warning unless a killed process truncated them."""
     if not path.is_file():
         return []
     records, damaged = [], []
-    lines = path.read_bytes().splitlines()
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); choose another folder") from None
     for number, line in enumerate(lines, 1):
         try:
-            record = json.loads(line)
-            if not isinstance(record, dict):
-                raise ValueError
-        except (ValueError, RecursionError):
+            record = parse_record(line)
+        except ValueError:
             if number < len(lines) and not line.endswith(_CUT.rstrip(b"\n")):
                 damaged.append(number)
             continue
@@ -76,9 +96,15 @@ def settings_hash(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
-@cache
 def versions() -> dict[str, str]:
-    """Return the versions that a result depends on."""
+    """Return what a result depends on besides its settings: versions of packages, and the threads of torch."""
+    import torch
+
+    return {**_package_versions(), "threads": str(torch.get_num_threads())}
+
+
+@cache
+def _package_versions() -> dict[str, str]:
     packages = ("gpatcher", "torch", "torch_geometric", "numpy", "scipy")
     return {"python": platform.python_version(), **{name: version(name) for name in packages}}
 
@@ -110,7 +136,7 @@ class Summary:
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """Summarise results in [0, 1] of several runs, such as accuracies; the interval is clipped to [0, 1]."""
+    """Summarise results up to 1 of several runs; the interval ends at 1, and at 0 unless some are negative, as R²."""
     array = np.asarray(values, dtype=float)
     if not array.size:
         raise InputError("there are no runs to summarise")
@@ -119,4 +145,4 @@ def summarise(values: Sequence[float]) -> Summary:
         return Summary(1, mean, None, None, None)
     std = float(array.std(ddof=1))
     half = float(stdtrit(array.size - 1, 0.975)) * std / np.sqrt(array.size)
-    return Summary(array.size, mean, std, max(0.0, mean - half), min(1.0, mean + half))
+    return Summary(array.size, mean, std, max(0.0 if array.min() >= 0 else -np.inf, mean - half), min(1.0, mean + half))

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from scipy.special import softmax
 from torch import nn
 
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.baselines import BASELINES, make_baseline
 from gpatcher.datasets.registry import NAMED, canonical_key
 from gpatcher.errors import InputError
-from gpatcher.estimator.base import NodeClassifier, labelled
-from gpatcher.estimator.classifier import GPatcherClassifier
-from gpatcher.estimator.ensemble import AutoClassifier
+from gpatcher.estimator.base import NodeModel, NodeRegressor, labelled
+from gpatcher.estimator.classifier import GPatcherClassifier, GPatcherRegressor, PatchModel
+from gpatcher.estimator.ensemble import AutoClassifier, AutoRegressor
 from gpatcher.estimator.members import Progress as EnsembleProgress
 from gpatcher.estimator.members import describe_member
 from gpatcher.estimator.memory import peak_rss_mb, reset_peak
@@ -42,8 +42,9 @@ from gpatcher.runs.settings import AUTO, PATCHERS
 from gpatcher.scale.executors import RayEngine
 from gpatcher.spectral.heterophily import heterophily
 from gpatcher.training.loop import FitResult, Progress, fit, predict_logits
-from gpatcher.training.metrics import measure_all
+from gpatcher.training.task import Classification, Task, task_of
 from gpatcher.trust.calibration import reliability
+from gpatcher.trust.conformal import interval_coverage
 
 _POINTS = 41  # of the filter response in a record
 
@@ -116,18 +117,21 @@ class Run:
     """The result of a job: its record and the trained model, a classifier or the module of a baseline."""
 
     record: Record
-    classifier: NodeClassifier | None = None
+    classifier: NodeModel | None = None
     module: nn.Module | None = None  # None for an ensemble
     x: FeatureTable | None = None  # input features of the module
     result: FitResult | None = None  # metrics of its training
+    task: Task = field(default_factory=Classification)
 
-    def predict(self, nodes: IntArray) -> IntArray:
-        """Return the class numbers of some nodes."""
+    def predict(self, nodes: IntArray) -> npt.NDArray[Any]:
+        """Return the class numbers of some nodes, or the predicted numbers."""
         if self.classifier is not None:
-            return np.asarray(self.classifier.decision_function(nodes=nodes).argmax(1))
-        assert self.module is not None
-        assert self.x is not None
-        return predict_logits(self.module, self.x, nodes).argmax(1).numpy()
+            answers = self.classifier.decision_function(nodes=nodes)
+        else:
+            assert self.module is not None
+            assert self.x is not None
+            answers = self.task.answer(predict_logits(self.module, self.x, nodes).numpy())
+        return np.asarray(answers.argmax(1) if isinstance(self.task, Classification) else answers[:, 0])
 
 
 class Cache:
@@ -150,7 +154,7 @@ class Cache:
     def node_heterophily(self, graph: Graph) -> float | None:
         """Return the node heterophily, measured once per graph; None if it is undefined or the graph is large."""
         if self._heterophily is None or self._heterophily[0] is not graph:
-            level = np.nan if is_large(graph) else heterophily(graph).node_heterophily
+            level = np.nan if is_large(graph) or graph.is_regression else heterophily(graph).node_heterophily
             self._heterophily = graph, None if np.isnan(level) else round(level, 4)
         return self._heterophily[1]
 
@@ -232,14 +236,15 @@ def run_job(
     else:
         trained = _train_baseline(job, graph, split, cache, device, progress)
     y = graph.labels()
+    task = task_of(y, split.train)
     held, logits = trained.held_out
-    val_metrics = measure_all(y[held], softmax(logits, axis=1)) if held.size else None
+    val_metrics = task.measure_all(logits, y[held]) if held.size else None
     test_nodes = labelled(graph, split.test)
     test_metrics = None
     if read_test and test_nodes.size:
-        test_metrics = measure_all(y[test_nodes], softmax(trained.logits(test_nodes), axis=1))
+        test_metrics = task.measure_all(trained.logits(test_nodes), y[test_nodes])
     dataset = NAMED.get(canonical_key(job.dataset))
-    metric = dataset.metric if dataset else "accuracy"
+    metric = dataset.metric if dataset and not graph.is_regression else task.metric
     val = (val_metrics or {}).get(metric)
     if val is None:
         raise InputError(f"{metric} is not defined on the validation nodes of {graph.name}")
@@ -264,7 +269,7 @@ def run_job(
         "node_heterophily": cache.node_heterophily(graph),
         "versions": versions(),
     }
-    return Run(record, trained.classifier, trained.module, trained.x, trained.result)
+    return Run(record, trained.classifier, trained.module, trained.x, trained.result, task)
 
 
 # fields of a record that only some kinds of models have
@@ -285,7 +290,7 @@ class _Trained:
     logits: Callable[[IntArray], FloatArray]  # of nodes
     held_out: tuple[IntArray, FloatArray]  # validation nodes with a label, and their logits
     fields: Record
-    classifier: NodeClassifier | None = None
+    classifier: NodeModel | None = None
     module: nn.Module | None = None
     x: FeatureTable | None = None
     result: FitResult | None = None
@@ -312,8 +317,10 @@ def _train_baseline(
     module = make_baseline(job.model, training_graph, x.shape[1], split, **own).to(x.device)
     result = fit(module, x, training_graph.labels(), split, config, seed=job.seed, progress=progress)
 
+    task = task_of(training_graph.labels(), split.train)
+
     def logits(nodes: IntArray) -> FloatArray:
-        return predict_logits(module, x, nodes, config.batch_size).numpy()
+        return task.answer(predict_logits(module, x, nodes, config.batch_size).numpy())
 
     held = labelled(graph, split.val)
     fields = _result_fields(result, config.batch_size)
@@ -330,7 +337,8 @@ def _train_patches(
     extraction_progress: ExtractionProgress | None,
     **training: Any,
 ) -> _Trained:
-    classifier = GPatcherClassifier.from_settings(dict(job.settings), seed=job.seed, **how)
+    kind = GPatcherRegressor if graph.is_regression else GPatcherClassifier
+    classifier = kind.from_settings(dict(job.settings), seed=job.seed, **how)
     if cache.prepared is None or not classifier._matches(cache.prepared, graph):
         cache.prepared = classifier.prepare(graph, patch_table, progress=extraction_progress)
     prepared = cache.prepared
@@ -381,7 +389,8 @@ def _train_ensemble(
 ) -> _Trained:
     settings = dict(job.settings["auto"])
     keep_best = settings.pop("keep_best")
-    classifier = AutoClassifier(**settings, jobs=options.jobs, seed=job.seed, **how)
+    kind = AutoRegressor if graph.is_regression else AutoClassifier
+    classifier = kind(**settings, jobs=options.jobs, seed=job.seed, **how)
     started = time.perf_counter()
     classifier.fit(
         graph,
@@ -414,7 +423,7 @@ def _own_split(job: Job, graph: Graph) -> Split:
     return graph.splits[job.split]
 
 
-def _patch_fields(classifier: GPatcherClassifier, graph: Graph, cache: Cache) -> Record:
+def _patch_fields(classifier: PatchModel, graph: Graph, cache: Cache) -> Record:
     """Return the fields of a record about patches."""
     extractors = [e.extractor if isinstance(e, ShuffledExtractor) else e for e in classifier.extractors_]
     response = None
@@ -429,10 +438,20 @@ def _patch_fields(classifier: GPatcherClassifier, graph: Graph, cache: Cache) ->
     }
 
 
-def _calibration(classifier: NodeClassifier, graph: Graph) -> dict[str, float | None]:
-    """Return the temperature and the expected calibration error without and with it, on validation and test nodes."""
+def _calibration(classifier: Any, graph: Graph) -> dict[str, float | None]:
+    """Return the temperature and the expected calibration error without and with it, on validation and test nodes.
+
+    Of numbers: the coverage of 90 % intervals on the test nodes, and their width.
+    """
     calibration = classifier.calibration_
-    test = classifier.split_.test[graph.labels()[classifier.split_.test] >= 0]
+    test = labelled(graph, classifier.split_.test)
+    if isinstance(classifier, NodeRegressor):
+        covered, width = None, None
+        if test.size:
+            intervals = classifier.predict_interval(graph, test, level=0.9)
+            covered, width = interval_coverage(intervals, graph.labels()[test])
+        width = None if width is None or not np.isfinite(width) else width
+        return {"nodes": calibration.nodes, "test_coverage_90": covered, "test_width_90": width}
     before = after = None
     if test.size:
         y = graph.labels()[test]
@@ -454,7 +473,7 @@ def _induced_graph(job: Job, graph: Graph, split: Split, cache: Cache) -> Graph:
     """
     inner = replace(job, model="gpatcher", settings=job.ablation["induced"], ablation={})
     run = run_job(inner, graph, split, cache=cache, read_test=False)
-    assert isinstance(run.classifier, GPatcherClassifier)
+    assert isinstance(run.classifier, PatchModel)
     return patch_graph(graph, run.classifier.patches_)
 
 
@@ -468,7 +487,7 @@ def mean_response(values: FloatArray, response: list[float]) -> float:
     return float(g.mean() / max(np.abs(g).max(), 1e-12))
 
 
-def baseline_settings(classifier: GPatcherClassifier) -> Settings:
+def baseline_settings(classifier: PatchModel) -> Settings:
     """Return settings for a baseline to compare with a fitted classifier: the same features, width and training."""
     settings = classifier.settings()
     model = {"hidden": classifier.model.hidden, "dropout": classifier.model.dropout}

@@ -6,6 +6,7 @@ Ray is imported only here and in `gpatcher.scale.ray_training`, and only when it
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import threading
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from itertools import chain, islice
-from multiprocessing import get_context, parent_process
+from multiprocessing import active_children, get_context, parent_process
 from typing import Any, Protocol, TypeVar
 
 from gpatcher.errors import InputError, check_at_least
@@ -119,8 +120,12 @@ class ProcessEngine:
         try:
             # one task ahead: a job that is submitted is claimed, and no other machine can run it
             yield from _map_unordered(
-                items, lambda item: pool.submit(function, item, *shared), _wait_futures, lambda: self.processes + 1
+                items, lambda item: _submit(pool, function, item, *shared), _wait_futures, lambda: self.processes + 1
             )
+        except KeyboardInterrupt:
+            for worker in active_children():
+                worker.terminate()
+            raise
         except BrokenProcessPool:
             raise InputError(
                 "a worker process was killed, perhaps because memory ran out; finished jobs are on record: "
@@ -128,6 +133,15 @@ class ProcessEngine:
             ) from None
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _submit(pool: ProcessPoolExecutor, function: Callable[..., R], *arguments: Any) -> Future[R]:
+    """Submit a task; workers that start here inherit that Ctrl-C is blocked: this process alone acts on it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return pool.submit(function, *arguments)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _start_worker(threads: int) -> None:

@@ -14,17 +14,18 @@ import pyarrow as pa
 
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import InputError, InputWarning, counted, some
-from gpatcher.estimator.base import NodeClassifier
+from gpatcher.estimator.base import NodeModel
 from gpatcher.estimator.ensemble import load_model
 from gpatcher.estimator.folder import load_run_graph, open_tables
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.storage import map_array
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.io import claimed, draft_of
-from gpatcher.runs.predict import Columns, logit_columns, node_parts, piecewise, prediction_columns
-from gpatcher.tables.encoder import TableEncoder
+from gpatcher.runs.predict import Columns, id_columns, logit_columns, node_parts, piecewise, prediction_columns
+from gpatcher.tables.typed_encoder import Encoder
 from gpatcher.tables.unseen import known_positions, read_new_tables
 from gpatcher.tables.values import first_line
+from gpatcher.trust.lookup import find_node
 from gpatcher.trust.words import sentences
 
 Row = Mapping[str, Any]
@@ -47,7 +48,7 @@ class ServedRun:
         Where the graph came from: the names of the columns, among others.
     encoder : TableEncoder or None
         Makes features of the columns of unseen nodes.
-    classifier : NodeClassifier
+    classifier : NodeModel
     logits : float array, shape (n, C)
         Of all nodes of the graph, memory-mapped.
     parts : int array, shape (n,)
@@ -58,8 +59,8 @@ class ServedRun:
 
     graph: Graph
     source: dict[str, Any]
-    encoder: TableEncoder | None
-    classifier: NodeClassifier
+    encoder: Encoder | None
+    classifier: NodeModel
     logits: FloatArray
     parts: IntArray
     refusal: str | None = None
@@ -87,12 +88,15 @@ class ServedRun:
 
     @property
     def classes(self) -> list[str]:
-        """Names of the classes."""
-        return [str(name) for name in self.classifier.classes_]
+        """Names of the classes; none if numbers are predicted."""
+        return self.classifier.class_names_
 
     @property
     def has_numbers(self) -> bool:
         """Whether the ids of the graph are integers."""
+        types = self.graph.node_types
+        if types is not None:
+            return types.labelled in types.integer_ids
         return self.graph.node_ids is None or self.graph.node_ids.dtype.kind in "iu"
 
     def predict_known(self, ids: Sequence[Any], conformal: float | None = None) -> list[dict[str, Any]]:
@@ -102,8 +106,7 @@ class ServedRun:
         if unknown.size:
             raise self._unknown([ids[i] for i in unknown.tolist()])
         y = np.full(len(positions), -1) if self.graph.y is None else self.graph.y[positions]
-        node_ids = positions if self.graph.node_ids is None else self.graph.node_ids[positions]
-        known = (self.logits[positions], node_ids, y, self.parts[positions])
+        known = (self.logits[positions], id_columns(self.graph, positions), y, self.parts[positions])
         return self._answers(logit_columns(self.classifier, *known, conformal))
 
     def predict_unseen(
@@ -120,12 +123,15 @@ class ServedRun:
         return {**explanation.to_dict(), "words": sentences(explanation)}
 
     def _answers(self, columns: Columns) -> list[dict[str, Any]]:
-        """Return a row per node; a number in it is exactly the float32 of the table."""
+        """Return a row per node; a number in it is exactly that of the table."""
         lists = {name: values.tolist() for name, values in columns.items()}
+        if not self.classes:
+            lists |= {name: [_finite(v) for v in lists[name]] for name in ("low", "high") if name in lists}
+            return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
         chances = [lists[f"probability_{name}"] for name in self.classes]
         rows = []
         for i, one in enumerate(zip(*chances, strict=True)):
-            row = {name: lists[name][i] for name in ("id", "predicted")}
+            row: dict[str, Any] = {name: lists[name][i] for name in ("id", "type", "predicted") if name in lists}
             row["probability"] = dict(zip(self.classes, one, strict=True))
             rows.append(
                 row | {name: lists[name][i] for name in ("confidence", "label", "part", "set") if name in lists}
@@ -133,8 +139,14 @@ class ServedRun:
         return rows
 
     def _join(self, nodes: Sequence[Row], edges: Sequence[Row]) -> UnseenNodes:
-        ends = [self.source.get(name) or name for name in ("source", "target")]
-        tables = _table("nodes", nodes, [self.source.get("id") or "id"]), _table("edges", edges, ends)
+        if self.graph.relations:
+            tables: tuple[Any, Any] = (
+                _by_type("nodes", nodes) if self.graph.node_types else _table("nodes", nodes, []),
+                _by_type("edges", edges),
+            )
+        else:
+            ends = [self.source.get(name) or name for name in ("source", "target")]
+            tables = _table("nodes", nodes, [self.source.get("id") or "id"]), _table("edges", edges, ends)
         try:
             options = {**self.source, "database": None}  # that the graph came from; these tables do not
             ids, x, edge_index, weights = read_new_tables(self.graph, *tables, self.encoder, options)
@@ -143,8 +155,13 @@ class ServedRun:
         return UnseenNodes.join(self.graph, edge_index, x, len(ids), weights=weights, node_ids=ids)
 
     def _position(self, name: str) -> int:
-        """Return the node whose id, as text, is ``name``."""
+        """Return the node whose id, as text, is ``name``; of several types, also type:id."""
         value: Any = name
+        if self.graph.node_types is not None:
+            try:
+                return find_node(self.graph, name)
+            except InputError:
+                raise self._unknown([name]) from None
         if self.has_numbers:
             whole = name.removeprefix("-")
             value = int(name) if whole.isdecimal() and len(whole) < 19 and str(int(name)) == name else None
@@ -164,10 +181,13 @@ class ServedRun:
 
     def _try_unseen(self) -> str | None:
         """Predict an empty unseen node, which compiles and caches all that is needed; return why it is refused."""
-        edge_names = [] if self.encoder is None else self.encoder.edges.edge_names
+        plans = () if self.encoder is None else self.encoder.edges
+        edge_names = [name for plan in plans for name in plan.edge_names]
         edge: dict[str, Any] = dict.fromkeys(edge_names)
         if self.source.get("weight"):
             edge[self.source["weight"]] = 1.0
+        if self.graph.relations:
+            return None
         ids = self.graph.node_ids
         new: Any = "unseen"
         if self.has_numbers:
@@ -196,7 +216,7 @@ def with_notes(work: Callable[..., Any], *arguments: Any) -> tuple[Any, list[str
     return result, list(dict.fromkeys(notes))
 
 
-def _shared_logits(classifier: NodeClassifier, graph: Graph, shared: Path) -> FloatArray:
+def _shared_logits(classifier: NodeModel, graph: Graph, shared: Path) -> FloatArray:
     """Map the logits of all nodes; the first worker computes them while others wait."""
     path = shared / _LOGITS
     while not path.is_file():
@@ -205,18 +225,35 @@ def _shared_logits(classifier: NodeClassifier, graph: Graph, shared: Path) -> Fl
                 time.sleep(0.1)
             elif not path.is_file():
                 with draft_of(path) as draft:
-                    shape = graph.n, len(classifier.classes_)
-                    written = np.lib.format.open_memmap(draft, mode="w+", dtype=np.float32, shape=shape)
+                    shape = graph.n, classifier.num_outputs
+                    dtype = np.float32 if classifier.class_names_ else np.float64
+                    written = np.lib.format.open_memmap(draft, mode="w+", dtype=dtype, shape=shape)
                     for nodes in piecewise(graph):
                         written[nodes] = classifier.decision_function(graph, nodes)
                     written.flush()
     return map_array(path)
 
 
+def _finite(value: float) -> float | None:
+    """Return a number, or null for the end of an infinite interval."""
+    return value if np.isfinite(value) else None
+
+
 def _table(name: str, rows: Sequence[Row], columns: Sequence[str]) -> pa.Table:
     """Return objects of JSON as a table; a key that a row lacks is missing there, as is null."""
     names = dict.fromkeys(key for row in rows for key in row) if rows else dict.fromkeys(columns)
     return pa.table({key: _column(name, key, [row.get(key) for row in rows]) for key in names})
+
+
+def _by_type(name: str, rows: Sequence[Row]) -> dict[str, pa.Table]:
+    """Return a table for each type that the rows have under the key ``type``."""
+    for row in rows:
+        if not isinstance(row.get("type"), str):
+            raise InputError(f"{name}: each row needs its type, such as {{'type': 'person'}}, got {dict(row)!r:.200}")
+    return {
+        kind: _table(kind, [{k: v for k, v in row.items() if k != "type"} for row in rows if row["type"] == kind], [])
+        for kind in dict.fromkeys(row["type"] for row in rows)
+    }
 
 
 def _column(table: str, column: str, values: Sequence[Any]) -> pa.Array:

@@ -32,7 +32,7 @@ class PredictRequest(BaseModel):
         None, description="Their edges, among themselves and to nodes of the graph: a source and a target each."
     )
     conformal: float | None = Field(
-        None, description="Also a set of classes that holds the true one with this probability."
+        None, description="Also a set of classes, or an interval, that holds the truth with this probability."
     )
 
     @model_validator(mode="after")
@@ -50,12 +50,14 @@ class Prediction(BaseModel):
     """The answer for one node: a row of ``gpatcher predict``."""
 
     id: Any
-    predicted: str = Field(description="The most probable class.")
-    probability: dict[str, float] = Field(description="Calibrated probability of each class.")
-    confidence: float = Field(description="The largest probability.")
-    label: str | None = Field(description="The known label, null where there is none.")
+    predicted: str | float = Field(description="The most probable class, or the predicted number.")
+    probability: dict[str, float] | None = Field(None, description="Calibrated probability of each class.")
+    confidence: float | None = Field(None, description="The largest probability.")
+    label: str | float | None = Field(description="The known label, null where there is none.")
     part: str = Field(description="train, validation, test or none.")
     set: list[str] | None = Field(None, description="The conformal set, where a level was sent.")
+    low: float | None = Field(None, description="The interval of a number, where a level was sent; null: unbounded.")
+    high: float | None = Field(None, description="Its upper end.")
 
 
 class PredictResponse(BaseModel):

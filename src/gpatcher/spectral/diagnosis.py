@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,15 @@ import scipy.sparse as sp
 from gpatcher.arrays import Features, FloatArray, IntArray
 from gpatcher.errors import counted, some
 from gpatcher.graph.graph import Graph
+from gpatcher.graph.split import is_labelled
 from gpatcher.kernels.csr import count_components
-from gpatcher.spectral.heterophily import Heterophily, heterophily, train_duplicates
+from gpatcher.spectral.heterophily import (
+    EdgeTypeMeasures,
+    Heterophily,
+    edge_type_measures,
+    heterophily,
+    train_duplicates,
+)
 from gpatcher.spectral.probes import Probe, best_source, probe_sources
 from gpatcher.spectral.spectrum import (
     SpectralMeasure,
@@ -38,6 +45,9 @@ _MEASURES = (
     "adjusted_homophily",
     "label_informativeness",
 )
+
+
+_QUANTILES = 5  # that numbers to predict are divided into
 
 
 @dataclass(frozen=True)
@@ -84,6 +94,7 @@ class Diagnosis:
     extractor: str  # to try first
     problems: list[str]  # one sentence each
     advice: list[str]
+    edge_types: dict[str, EdgeTypeMeasures] = field(default_factory=dict)  # agreement of labels along each
     class_names: tuple[str, ...] = field(default=(), repr=False)
     measures: Heterophily | None = field(default=None, repr=False)
     degrees: IntArray | None = field(default=None, repr=False)
@@ -94,6 +105,7 @@ class Diagnosis:
         arrays = {"class_names", "measures", "degrees", "spectral"}
         result = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in arrays}
         result["probes"] = {name: asdict(probe) for name, probe in self.probes.items()}
+        result["edge_types"] = {name: asdict(measured) for name, measured in self.edge_types.items()}
         if self.spectral is not None:
             result["label_energy"] = _to_dict(self.spectral.labels)
             if self.spectral.node_heterophily is not None:
@@ -116,7 +128,7 @@ def diagnose(graph: Graph, *, spectral: bool = True) -> Diagnosis:
     Parameters
     ----------
     graph : Graph
-        Labels, features and splits are optional.
+        Labels, features and splits are optional. Labels that are numbers are divided into five quantiles, as classes.
     spectral : bool
         Whether to measure the energy of the labels over the frequencies.
 
@@ -127,6 +139,8 @@ def diagnose(graph: Graph, *, spectral: bool = True) -> Diagnosis:
     >>> result.node_heterophily, result.label_informativeness, round(result.label_frequency, 6)
     (1.0, 1.0, -1.0)
     """
+    if graph.is_regression:
+        graph = _quantile_classes(graph)
     undirected = graph.undirected()
     degrees = np.diff(undirected.indptr)
     labelled = 0 if graph.y is None else int((graph.y >= 0).sum())
@@ -168,11 +182,23 @@ def diagnose(graph: Graph, *, spectral: bool = True) -> Diagnosis:
         extractor=extractor,
         problems=_problems(graph, measures, labelled, duplicates),
         advice=advice,
+        edge_types=edge_type_measures(graph),
         class_names=graph.classes,
         measures=measures,
         degrees=degrees,
         spectral=energy,
     )
+
+
+def _quantile_classes(graph: Graph) -> Graph:
+    """Return the graph with classes in place of numbers: their quantiles, named by the upper ends."""
+    y = np.asarray(graph.y)
+    known = is_labelled(y)
+    if not known.any():
+        return replace(graph, y=None)
+    borders = np.unique(np.quantile(y[known], np.linspace(0, 1, _QUANTILES + 1)[1:]))
+    classes = np.where(known, np.searchsorted(borders, y), -1)
+    return replace(graph, y=classes, classes=tuple(f"up to {border:.4g}" for border in borders))
 
 
 def label_signal(graph: Graph) -> FloatArray:
@@ -272,7 +298,8 @@ def _source_advice(probes: dict[str, Probe], source: str | None, gain: float | N
         "two_hop_labels": "the classes of nodes two steps away tell most. Use adjacency rows or patches of wide reach",
     }
     shares = ", ".join(f"{name.replace('_', ' ')} {probe.accuracy:.1%}" for name, probe in probes.items())
-    lines = [f"A linear model that reads one source alone classifies correctly: {shares}. So {what[source]}."]
+    explained = f"It explains most of the classes from {source.replace('_', ' ')} ({probes[source].explained:.0%})"
+    lines = [f"A linear model that reads one source alone classifies correctly: {shares}. {explained}: {what[source]}."]
     if gain is not None:
         verb = "gains" if gain > 0 else "loses"
         lines.append(f"By the direction of the edges this source {verb} {100 * abs(gain):.1f} points.")

@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import platformdirs
-import psutil
 import scipy.linalg
 
 from gpatcher.arrays import FloatArray
-from gpatcher.errors import InputError, check_at_least
+from gpatcher.errors import InputError, check_at_least, free_memory
 from gpatcher.graph.graph import Graph
 from gpatcher.io import checksum, draft_of, make_folder, write_text
 
@@ -102,7 +101,7 @@ def is_affordable(n: int, memory: int | None = None) -> bool:
 
 
 def _budget(memory: int | None) -> int:
-    return psutil.virtual_memory().available // 2 if memory is None else memory
+    return free_memory() // 2 if memory is None else memory
 
 
 def cache_folder() -> Path:

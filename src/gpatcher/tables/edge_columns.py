@@ -52,6 +52,7 @@ class EdgePlan:
 
     columns: tuple[EdgeColumn, ...] = ()
     directed: bool = False
+    name: str = ""  # of the edge type
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -66,8 +67,9 @@ class EdgePlan:
     def node_names(self) -> list[str]:
         """Return the names of the columns of the nodes."""
         parts = [(part, _MEASURES[column.kind]) for column in self.columns for part in column.parts]
+        prefix = f"{self.name}: " if self.name else ""
         return [
-            name
+            prefix + name
             for side in self.sides
             for name in (f"number of {side}", *(f"{part}: {m} of {side}" for part, measures in parts for m in measures))
         ]
@@ -94,8 +96,8 @@ class EdgeSums:
             for j, values in enumerate(parts):
                 add_values(index, values.astype(float), self.counts[side, j], self.totals[side, j])
 
-    def node_columns(self, first: int = 0) -> dict[str, Any]:
-        """Return a column of numbers per measure, missing if a node has no value; for the nodes from ``first`` on."""
+    def node_columns(self, nodes: slice = slice(None)) -> dict[str, Any]:
+        """Return a column of numbers per measure, missing if a node has no value; for some of the nodes."""
         columns: list[FloatArray] = []
         for counts, totals in zip(self.counts, self.totals, strict=True):
             columns.append(totals[0])
@@ -103,11 +105,11 @@ class EdgeSums:
             for (kind, _), count, total in zip(parts, counts[1:], totals[1:], strict=True):
                 mean = np.divide(total, count, out=np.full(self.nodes, np.nan), where=count > 0)
                 columns += [mean if measure == "mean" else total for measure in _MEASURES[kind]]
-        arrays = (pa.chunked_array([pa.array(column[first:], from_pandas=True)]) for column in columns)
+        arrays = (pa.chunked_array([pa.array(column[nodes], from_pandas=True)]) for column in columns)
         return dict(zip(self.plan.node_names(), arrays, strict=True))
 
 
-def plan_edge_columns(table: TableSource, options: TableOptions, *, nodes: bool) -> EdgePlan:
+def plan_edge_columns(table: TableSource, options: TableOptions, *, nodes: bool, name: str = "") -> EdgePlan:
     """Infer the kinds and categories of edge columns from the first rows; warn of columns that are not used.
 
     Text, ids and columns not in ``options.edge_features`` are not used, nor any column without a table of nodes.
@@ -119,7 +121,7 @@ def plan_edge_columns(table: TableSource, options: TableOptions, *, nodes: bool)
     columns = (
         [] if not nodes or not names else [_plan_column(name, values) for name, values in _first_rows(table, names)]
     )
-    plan = EdgePlan(tuple(column for column in columns if column is not None), bool(options.directed))
+    plan = EdgePlan(tuple(column for column in columns if column is not None), bool(options.directed), name)
     unused = [name for name in names if name not in plan.edge_names]
     hint = "; to weigh the edges, pass weight='weight' (--weight)"
     if unused:

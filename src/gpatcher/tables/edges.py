@@ -24,10 +24,10 @@ from gpatcher.graph.graph import Graph
 from gpatcher.tables.database import Reader
 from gpatcher.tables.edge_columns import EdgePlan, EdgeSums
 from gpatcher.tables.ids import Ids
-from gpatcher.tables.nodes import NodeRows, to_floats
+from gpatcher.tables.nodes import NodeRows
 from gpatcher.tables.options import TableOptions
 from gpatcher.tables.reader import MEMORY_POOL, TableSource
-from gpatcher.tables.values import combine_chunks, is_number, is_text, to_numpy, uncastable_mask
+from gpatcher.tables.values import combine_chunks, is_number, is_text, to_floats, to_numpy, uncastable_mask
 
 _MAX_HASHED_IDS = 1 << 22  # with more ids, binary search is as fast as hash tables and needs no memory
 
@@ -87,10 +87,20 @@ def stream_edges(batches: Iterator[Any], options: TableOptions, ids: Any, plan: 
 
 
 def indexed_edges(
-    batches: Iterator[Any], options: TableOptions, ids: Any, sums: EdgeSums | None = None
+    batches: Iterator[Any],
+    options: TableOptions,
+    ids: Any,
+    sums: EdgeSums | None = None,
+    *,
+    targets: Any = None,
+    offsets: tuple[int, int] = (0, 0),
 ) -> Iterator[tuple[IntArray, IntArray, FloatArray | None]]:
-    """Yield source indices, target indices and weights of each batch; add the other columns to ``sums``."""
-    lookup = _index_lookup(ids)
+    """Yield source indices, target indices and weights of each batch; add the other columns to ``sums``.
+
+    The ``targets`` are the ids of the targets where they are of another type; ``offsets`` are the indices of the first
+    id of both.
+    """
+    lookups = _index_lookup(ids, offsets[0]), _index_lookup(ids if targets is None else targets, offsets[1])
     empty = True
     with ThreadPoolExecutor(2) as pool:  # both endpoints at once
         for batch in batches:
@@ -99,7 +109,7 @@ def indexed_edges(
                 weights = to_numpy(batch.column(options.weight).cast(pa.float64()))
                 if not np.all(is_weight(weights)):
                     raise IrregularTableError
-            source, target = pool.map(lookup, (batch.column(options.source), batch.column(options.target)))
+            source, target = pool.map(_look_up, lookups, map(batch.column, options.endpoints))
             if sums is not None:
                 sums.add(batch, source, target, _reject_batch)
             empty = False
@@ -108,18 +118,22 @@ def indexed_edges(
         raise IrregularTableError
 
 
+def _look_up(lookup: Callable[[Any], IntArray], values: Any) -> IntArray:
+    return lookup(values)
+
+
 def _reject_batch(column: str, invalid: BoolArray, values: Any, problem: str, fix: str) -> None:
     """Leave invalid values to the slow path, which knows their rows."""
     if invalid.any():
         raise IrregularTableError
 
 
-def _index_lookup(ids: Any) -> Callable[[Any], IntArray]:
+def _index_lookup(ids: Any, offset: int = 0) -> Callable[[Any], IntArray]:
     """Return a function from ids to their indices; an id that is missing or unknown raises IrregularTableError."""
     if pa.types.is_integer(ids.type) and len(ids) > _MAX_HASHED_IDS:
         sorted_ids = to_numpy(ids)
         if np.all(sorted_ids[1:] > sorted_ids[:-1]):
-            return partial(_search, sorted_ids)
+            return partial(_search, sorted_ids, offset)
     value_sets = {ids.type: ids}
     if is_text(ids.type) and ids.nbytes < 2**31 - 1:
         # text files are read as string, ids as large_string: casting the ids once is cheaper than all endpoints
@@ -133,12 +147,12 @@ def _index_lookup(ids: Any) -> Callable[[Any], IntArray]:
         index = pc.index_in(values, value_set=value_sets[values.type], memory_pool=MEMORY_POOL)
         if index.null_count:  # a missing value and an empty text are not ids either
             raise IrregularTableError
-        return to_numpy(index)
+        return to_numpy(index) + np.int32(offset) if offset else to_numpy(index)
 
     return lookup
 
 
-def _search(sorted_ids: IntArray, values: Any) -> IntArray:
+def _search(sorted_ids: IntArray, offset: int, values: Any) -> IntArray:
     """Look up int64 ids by binary search."""
     if values.type != pa.int64() or values.null_count:
         raise IrregularTableError
@@ -146,7 +160,7 @@ def _search(sorted_ids: IntArray, values: Any) -> IntArray:
     index: IntArray = np.searchsorted(sorted_ids, numbers).astype(np.int32)
     if not np.array_equal(sorted_ids[np.minimum(index, sorted_ids.size - 1)], numbers):
         raise IrregularTableError
-    return index
+    return index + np.int32(offset)
 
 
 def edge_ids(table: TableSource, options: TableOptions) -> Any:
@@ -187,11 +201,27 @@ def _sorted_union(arrays: list[Any]) -> Any:
     return ids.take(pc.array_sort_indices(ids))
 
 
-def read_edges(table: TableSource, options: TableOptions, nodes: NodeRows | None, plan: EdgePlan) -> EdgeRows:
-    """Read all edges at once, with errors and warnings; without ``nodes``, the nodes are the sorted endpoints."""
+def read_edges(
+    table: TableSource,
+    options: TableOptions,
+    nodes: NodeRows | None,
+    plan: EdgePlan,
+    *,
+    targets: NodeRows | None = None,
+    sums: EdgeSums | None = None,
+    offsets: tuple[int, int] = (0, 0),
+) -> EdgeRows:
+    """Read all edges at once, with errors and warnings; without ``nodes``, the nodes are the sorted endpoints.
+
+    See `indexed_edges` for ``targets`` and ``offsets``.
+    """
     columns = table.read([*options.edge_columns.values(), *plan.edge_names], written=options.endpoints)
     endpoints = [Ids.read(table, column, columns[column]) for column in (options.source, options.target)]
-    others = [ids.values for ids in reversed(endpoints)] if nodes is None else [nodes.ids.values] * 2
+    sides = [nodes, nodes if targets is None else targets]
+    others = [
+        other.values if side is None else side.ids.values
+        for side, other in zip(sides, reversed(endpoints), strict=True)
+    ]
     endpoints = [ids.like(other) for ids, other in zip(endpoints, others, strict=True)]
     missing = np.logical_or(*(ids.missing(options.on_missing_id) for ids in endpoints))
     missing_endpoints = int(missing.sum())
@@ -202,15 +232,24 @@ def read_edges(table: TableSource, options: TableOptions, nodes: NodeRows | None
     if nodes is None:
         endpoints[0].require_same_dtype(endpoints[1])
         ids = _sorted_union([combine_chunks(endpoint.values) for endpoint in endpoints])
-    else:
+    elif targets is None:
         ids = _node_ids(nodes, endpoints, options)
+    else:
+        for rows_of_end, endpoint in zip((nodes, targets), endpoints, strict=True):
+            rows_of_end.ids.require_same_dtype(endpoint)
+        ids = nodes.ids.values
+    value_sets = ids, ids if targets is None else targets.ids.values
     edge_index = np.stack(
-        [to_numpy(pc.index_in(endpoint.values, value_set=ids).fill_null(-1)) for endpoint in endpoints]
+        [
+            to_numpy(pc.index_in(endpoint.values, value_set=value_set).fill_null(-1))
+            for endpoint, value_set in zip(endpoints, value_sets, strict=True)
+        ]
     )
-    if nodes is not None and options.on_unknown_id == "error":
+    if options.on_unknown_id == "error":
         fix = "add these nodes, remove these edges, or pass on_unknown_id='drop' or 'add' (--on-unknown-id)"
-        for endpoint, index in zip(endpoints, edge_index, strict=True):
-            endpoint.reject(index < 0, f"are not in {nodes.ids.table.path}", fix)
+        for endpoint, index, side in zip(endpoints, edge_index, sides, strict=True):
+            if side is not None:
+                endpoint.reject(index < 0, f"are not in {side.ids.table.path}", fix)
     rows = np.flatnonzero(~missing)
     in_nodes = (edge_index >= 0).all(axis=0)
     unknown_ids = int(rows.size - in_nodes.sum())
@@ -219,11 +258,12 @@ def read_edges(table: TableSource, options: TableOptions, nodes: NodeRows | None
             f"{table.path}: {unknown_ids} of {missing.size} edges have an id that is not a node and are not used"
         )
         edge_index, rows = edge_index[:, in_nodes], rows[in_nodes]
+    edge_index = edge_index + np.array(offsets, edge_index.dtype)[:, None]
     weights = None
     if options.weight is not None:
         weights = edge_weights(table, options.weight, columns[options.weight].take(pa.array(rows)), rows)
     counts = {"edge_rows": missing.size, "missing_endpoints": missing_endpoints, "unknown_ids": unknown_ids}
-    sums = EdgeSums(plan, len(ids))
+    sums = EdgeSums(plan, len(ids)) if sums is None else sums
     used = pa.table({name: columns[name].take(pa.array(rows)) for name in plan.edge_names})
     sums.add(used, edge_index[0], edge_index[1], partial(table.reject, rows=rows))
     return EdgeRows(ids, edge_index, weights, counts, sums.node_columns())
@@ -275,9 +315,10 @@ def points(graph: Graph, rows: EdgeRows) -> bool:
     if mutual >= _ENOUGH_EDGES and 0.02 * edges <= mutual:
         return mutual <= 0.98 * edges
     source, target = rows.edge_index
-    outgoing, incoming = (np.bincount(end, minlength=graph.n) for end in (source, target))
+    n = len(rows.ids)
+    outgoing, incoming = (np.bincount(end, minlength=n) for end in (source, target))
     # in a bipartite graph the direction adds nothing to the side of a node
-    if edges < _ENOUGH_EDGES or not (outgoing * incoming).any() or _is_ordered(rows, graph.n):
+    if edges < _ENOUGH_EDGES or not (outgoing * incoming).any() or _is_ordered(rows, n):
         return False
     degree = outgoing + incoming
     imbalance = (outgoing - incoming)[degree > 0] ** 2 / degree[degree > 0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,9 +35,9 @@ from gpatcher.tables.columns import (
 from gpatcher.tables.edge_columns import EdgeColumn, EdgePlan
 from gpatcher.tables.values import Reject, blanks_to_null, is_text, missing_mask, reject_values
 
-_FORMAT, _VERSION = "gpatcher-encoder", 4
+FORMAT, VERSION = "gpatcher-encoder", 5
 _BATCH_ROWS = 1 << 12  # rows written to the CSR array at a time; fewer are not worth a thread
-_SPARSE = 0.25  # features with a smaller fraction of non-zeros are a sparse matrix, as in gpatcher.model.inputs
+SPARSE = 0.25  # features with a smaller fraction of non-zeros are a sparse matrix, as in gpatcher.model.inputs
 
 
 class ColumnSummary(NamedTuple):
@@ -67,7 +67,7 @@ class TableEncoder:
 
     encoders: tuple[Column, ...]  # of the columns that are used: two for a code or a text, else one
     sparse: bool = False  # whether the features are a SciPy CSR array
-    edges: EdgePlan = field(default_factory=EdgePlan)  # how edge columns are aggregated to node columns
+    edges: tuple[EdgePlan, ...] = ()  # how columns of each table of edges are aggregated to node columns
 
     @property
     def width(self) -> int:
@@ -90,6 +90,10 @@ class TableEncoder:
             missing = int(missing_mask(blanks_to_null(values) if is_text(values.type) else values).sum())
             rows.append(ColumnSummary(name, kind, sum(encoder.width for encoder in encoders), missing, note))
         return rows
+
+    def edge_columns(self) -> list[str]:
+        """Return the columns that are aggregated from edges."""
+        return [name for plan in self.edges for name in plan.node_names()]
 
     def names(self) -> list[str]:
         """Return the names of the features, in order."""
@@ -158,7 +162,7 @@ class TableEncoder:
         # per row on average; only categories and words make the features sparse
         nonzeros = [encoder.nonzeros for encoder in encoders]
         wide = any(not isinstance(encoder, DenseColumn) for encoder in encoders)
-        return cls(tuple(encoders), wide and sum(nonzeros) < _SPARSE * width), read, messages
+        return cls(tuple(encoders), wide and sum(nonzeros) < SPARSE * width), read, messages
 
     def transform(self, columns: Mapping[str, Any], reject: Reject = reject_values) -> Features:
         """Encode the rows of a table that has the fitted columns; dense or sparse as at fitting.
@@ -210,32 +214,41 @@ class TableEncoder:
 
     def save(self, path: Path) -> Path:
         """Write the encoder as JSON."""
-        columns = [{"kind": encoder.kind, **asdict(encoder)} for encoder in self.encoders]
-        write_json(
-            path,
-            {
-                "format": _FORMAT,
-                "version": _VERSION,
-                "sparse": self.sparse,
-                "columns": columns,
-                "edges": asdict(self.edges),
-            },
-        )
+        write_json(path, {"format": FORMAT, "version": VERSION, **self.content()})
         return path
+
+    def content(self) -> dict[str, Any]:
+        """Return the encoder as JSON values."""
+        columns = [{"kind": encoder.kind, **asdict(encoder)} for encoder in self.encoders]
+        return {"sparse": self.sparse, "columns": columns, "edges": [asdict(plan) for plan in self.edges]}
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any]) -> TableEncoder:
+        """Return the encoder from what `content` returned."""
+        encoders = tuple(COLUMN_KINDS[fields.pop("kind")](**fields) for fields in content["columns"])
+        return cls(encoders, bool(content["sparse"]), tuple(map(_read_plan, content["edges"])))
 
     @classmethod
     def load(cls, path: Path) -> TableEncoder:
         """Read an encoder written by `save`."""
-        if not path.is_file():
-            raise InputError(f"{path}: no such file; 'gpatcher fit' on tables writes the encoder")
-        manifest = read_manifest(path, _FORMAT, _VERSION, "table encoder")
-        try:
-            encoders = tuple(COLUMN_KINDS[fields.pop("kind")](**fields) for fields in manifest["columns"])
-            edges = manifest["edges"]
-            plan = EdgePlan(tuple(EdgeColumn(**fields) for fields in edges["columns"]), bool(edges["directed"]))
-            return cls(encoders, bool(manifest["sparse"]), plan)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{path} is damaged ({error}); train again") from None
+        encoder: TableEncoder = read_encoder(path, cls.from_content)
+        return encoder
+
+
+def read_encoder(path: Path, make: Callable[[Mapping[str, Any]], Any]) -> Any:
+    """Read the file of an encoder; ``make`` returns it from the content."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; 'gpatcher fit' on tables writes the encoder")
+    manifest = read_manifest(path, FORMAT, VERSION, "table encoder")
+    try:
+        return make(manifest)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is damaged ({error}); train again") from None
+
+
+def _read_plan(content: Mapping[str, Any]) -> EdgePlan:
+    columns = tuple(EdgeColumn(**fields) for fields in content["columns"])
+    return EdgePlan(columns, bool(content["directed"]), str(content["name"]))
 
 
 def _to_csr(values: FloatArray, codes: IntArray, words: list[Any], widths: list[int]) -> Any:

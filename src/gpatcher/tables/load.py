@@ -16,7 +16,8 @@ import pyarrow as pa
 from gpatcher.arrays import Features
 from gpatcher.errors import InputError, counted, some, warn_input
 from gpatcher.graph.graph import Graph
-from gpatcher.graph.split import split_from_parts, stratified_folds, stratified_split, time_split
+from gpatcher.graph.split import is_labelled, split_from_parts, stratified_folds, stratified_split, time_split
+from gpatcher.tables.cut import Cut, cut_tables
 from gpatcher.tables.database import Reader
 from gpatcher.tables.edge_columns import EdgePlan, plan_edge_columns
 from gpatcher.tables.edges import (
@@ -33,6 +34,8 @@ from gpatcher.tables.encoder import ColumnSummary, TableEncoder
 from gpatcher.tables.nodes import NodeRows, read_nodes
 from gpatcher.tables.options import DEFAULT_LABEL, Counts, TableOptions
 from gpatcher.tables.reader import TableSource
+from gpatcher.tables.typed import Link, is_typed, read_typed
+from gpatcher.tables.typed_encoder import Encoder
 
 EncodedNodes: TypeAlias = tuple[TableEncoder | None, Features | None, list[str]]  # encoder, features, warnings
 
@@ -42,12 +45,14 @@ class Tables:
     """A graph read from tables."""
 
     graph: Graph  # with a split if `split_column` is an option
-    encoder: TableEncoder | None  # None without features
+    encoder: Encoder | None  # None without features
     counts: Counts
     options: TableOptions
     split_values: Mapping[str, Any] = field(default_factory=dict, repr=False)  # value of each node, by option
     columns: tuple[ColumnSummary, ...] = ()  # how each column of the nodes is encoded
-    label_type: str | None = None  # int64 or bool, None if labels are text
+    label_type: str | None = None  # int64, bool or double, None if labels are text
+    links: tuple[Link, ...] = ()  # what each edge type joins, if edges have types
+    cut: Cut | None = None  # what lies after a cut in time
 
     def describe_columns(self) -> list[tuple[str, ...]]:
         """Return a row of text per column: column, kind, features, missing, note."""
@@ -61,12 +66,13 @@ class Tables:
         options, graph = self.options, self.graph
         if graph.splits:
             return self
-        if graph.y is None or not graph.num_classes:
+        if graph.y is None or not is_labelled(graph.y).any():
             raise InputError(
                 f"no node has a label: column {options.label!r} of the nodes is missing or empty; name the column with "
                 "label=... (--label) and fill it in for some of the nodes"
             )
-        graph = _handle_rare_classes(graph, options.on_rare_class)
+        if not graph.is_regression:
+            graph = _handle_rare_classes(graph, options.on_rare_class)
         y = graph.labels()
         if options.time is not None:
             splits = [time_split(y, self.split_values["time"], train, val)]
@@ -87,9 +93,9 @@ def read_tables(nodes: Any, edges: Any, **options: Any) -> Graph:
     nodes : str, Path, pyarrow.Table, pandas.DataFrame or None
         One row per node: a file (.csv, .tsv, both also as .gz, .parquet or .pq), a folder of Parquet files, or a table
         in memory. With the option ``database``, the name of a table there, or a query. With None the nodes are the
-        endpoints, sorted by id and without labels.
+        endpoints, sorted by id and without labels. Several tables are a mapping of node types to tables.
     edges : str, Path, pyarrow.Table or pandas.DataFrame
-        One row per edge.
+        One row per edge. Several tables are a mapping of edge types to tables.
     **options
         Fields of `gpatcher.tables.options.TableOptions`.
     """
@@ -99,6 +105,13 @@ def read_tables(nodes: Any, edges: Any, **options: Any) -> Graph:
 def load_tables(nodes: Any, edges: Any, *, encoder: TableEncoder | None = None, **options: Any) -> Tables:
     """Read a graph as `read_tables` does, with a fitted ``encoder`` if given; return encoder and row counts too."""
     parsed = TableOptions.parse(options)
+    if parsed.cut is not None:
+        nodes, edges, cut = cut_tables(nodes, edges, parsed)
+        tables = load_tables(nodes, edges, encoder=encoder, **{**options, "cut": None, "edge_time": None})
+        return replace(tables, cut=cut)
+    if is_typed(nodes, edges):
+        return Tables(**vars(read_typed(nodes, edges, parsed)))
+    parsed.check_single()
     with parsed.reading() as reader:
         edge_table = open_edges(edges, parsed, reader)
         plan = plan_edges(edge_table, parsed, nodes, encoder)
@@ -141,6 +154,7 @@ def _join_tables(
             num_nodes=len(edge_rows.ids),
             weights=edge_rows.weights,
             classes=None if node_rows is None else node_rows.classes,
+            task=None if node_rows is None else node_rows.task,
             name=edge_table.stem if parsed.name is None else parsed.name,
             node_ids=edge_rows.ids.to_numpy(zero_copy_only=False),
         )
@@ -158,9 +172,10 @@ def _join_tables(
 def plan_edges(table: TableSource, options: TableOptions, nodes: Any, encoder: TableEncoder | None) -> EdgePlan:
     """Return which columns of the edges become features: those of the encoder if one is passed."""
     if encoder is not None:
-        for column in encoder.edges.edge_names:
+        [plan] = encoder.edges
+        for column in plan.edge_names:
             table.require({"edge_features": column})
-        return encoder.edges
+        return plan
     return plan_edge_columns(table, options, nodes=nodes is not None)
 
 
@@ -188,7 +203,7 @@ def encode_nodes(
     if encoder is None:
         kinds = {**dict.fromkeys(plan.node_names(), "number"), **options.columns}
         encoder, x, messages = TableEncoder.fit_transform(rows.columns, kinds, rows.reject)
-        encoder = replace(encoder, edges=plan)
+        encoder = replace(encoder, edges=(plan,))
     else:
         x, messages = encoder.encode(rows.columns, rows.reject)
     return (encoder, x, messages) if encoder.encoders else (None, None, messages)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -11,21 +10,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gpatcher.arrays import BoolArray, FloatArray, IntArray
+from gpatcher.arrays import BoolArray
 from gpatcher.errors import InputError, some, warn_input
-from gpatcher.graph.checks import encode_labels
+from gpatcher.tables.edge_columns import EdgePlan
 from gpatcher.tables.encoder import TableEncoder
 from gpatcher.tables.ids import Ids
+from gpatcher.tables.labels import label_type, read_labels
 from gpatcher.tables.options import DEFAULT_LABEL, TableOptions
 from gpatcher.tables.reader import TableSource
 from gpatcher.tables.values import (
-    MISSING_WORDS,
     Reject,
-    blanks_to_null,
     combine_chunks,
     is_number,
-    is_text,
     missing_mask,
+    to_floats,
     to_numpy,
     to_seconds,
 )
@@ -40,12 +38,18 @@ class NodeRows:
     """The rows of nodes that are used."""
 
     ids: Ids  # unique, with the rows that they come from
-    y: IntArray | None  # class of each node, -1 where unknown
+    y: npt.NDArray[Any] | None  # class of each node, -1 where unknown, or its number, NaN where unknown
     classes: tuple[str, ...] | None
     columns: dict[str, Any]  # columns that become features
     split_values: dict[str, npt.NDArray[Any]]  # value of each node, by option
     counts: dict[str, int]  # the fields of Counts that concern nodes
-    label_type: str | None = None  # int64 or bool, None if labels are text
+    label_type: str | None = None  # int64, bool or double, None if labels are text
+    plans: list[EdgePlan] = field(default_factory=list)  # of columns that were added from edges of a type
+
+    @property
+    def task(self) -> str | None:
+        """Regression or classification, None without labels."""
+        return None if self.y is None else "regression" if self.y.dtype.kind == "f" else "classification"
 
     def reject(self, column: str, invalid: BoolArray, values: Any, problem: str, fix: str) -> None:
         """Raise an InputError if a value is invalid; see `reject_values`."""
@@ -54,7 +58,7 @@ class NodeRows:
     def add_rows(self, count: int) -> None:
         """Append nodes whose values are all missing; their ids are those of the edges."""
         if self.y is not None:
-            self.y = np.append(self.y, np.full(count, -1))
+            self.y = np.append(self.y, np.full(count, np.nan if self.y.dtype.kind == "f" else -1))
         for name, values in self.columns.items():
             self.columns[name] = pa.chunked_array([*values.chunks, pa.nulls(count, values.type)], values.type)
         for option, values in self.split_values.items():
@@ -87,7 +91,7 @@ def read_nodes(table: TableSource, options: TableOptions, encoder: TableEncoder 
     if ids.rows is not None:
         columns = {name: values.take(pa.array(ids.rows)) for name, values in columns.items()}
     reject = partial(table.reject, rows=ids.rows)
-    y, classes = (None, None) if label is None else _labels(table, label, columns[label], reject)
+    y, classes = (None, None) if label is None else read_labels(table, label, columns[label], reject, options.task)
     return NodeRows(
         ids,
         y,
@@ -98,7 +102,7 @@ def read_nodes(table: TableSource, options: TableOptions, encoder: TableEncoder 
             for option, column in options.split_columns.items()
         },
         counts={"node_rows": node_rows, "missing_ids": node_rows - with_id, "duplicate_ids": with_id - len(ids.values)},
-        label_type=None if label is None else _label_type(columns[label].type),
+        label_type=None if label is None else label_type(columns[label].type, y),
     )
 
 
@@ -113,7 +117,7 @@ def _feature_columns(
         if column == options.label:
             raise InputError(f"column {column!r} is the label; a model that sees it as a feature has nothing to learn")
     if encoder is not None:
-        fitted = [column for column in encoder.columns if column not in encoder.edges.node_names()]
+        fitted = [column for column in encoder.columns if column not in encoder.edge_columns()]
         missing = [column for column in fitted if column not in table.columns]
         if missing:
             raise InputError(
@@ -143,43 +147,3 @@ def _split_values(option: str, column: str, values: Any, reject: Reject) -> npt.
     invalid = np.array([part not in ("", *_PARTS) for part in parts])
     reject(column, invalid, values, "name no part", "write train, validation or test, or leave the field empty")
     return np.array([_PARTS.get(part) for part in parts], dtype=object)
-
-
-def to_floats(values: Any) -> FloatArray:
-    """Return a column of numbers as float64, NaN where missing."""
-    return to_numpy(values.cast(pa.float64(), safe=False))
-
-
-def _label_type(dtype: Any) -> str | None:
-    """Return the dtype of classes that are numbers or booleans; those of other dtypes are text."""
-    if pa.types.is_integer(dtype) or pa.types.is_floating(dtype):
-        return "int64"
-    return "bool" if pa.types.is_boolean(dtype) else None
-
-
-def _labels(table: TableSource, column: str, values: Any, reject: Reject) -> tuple[IntArray, tuple[str, ...]]:
-    """Return the class of each node, -1 where missing, and the names of the classes."""
-    values = combine_chunks(values)
-    fix = "classes are text, integers or booleans; put numbers into bins first"
-    if is_text(values.type) and not table.is_typed:
-        with suppress(pa.ArrowInvalid):
-            numbers = to_floats(blanks_to_null(values))
-            reject(column, numbers % 1 > 0, values, "are fractions, not classes", fix)
-    if pa.types.is_floating(values.type):
-        numbers = to_floats(values)
-        reject(column, numbers % 1 > 0, values, "are fractions, not classes", fix)
-        reject(column, np.abs(numbers) >= 2**63, values, "are infinite or too large", fix)
-        values = pa.array(numbers, from_pandas=True).cast(pa.int64())
-    if pa.types.is_nested(values.type):
-        raise InputError(f"{table.path}: column {column!r} holds {values.type}; labels are text, integers or booleans")
-    encoded = values.dictionary_encode()
-    labels = [None if label == "" else label for label in encoded.dictionary.to_pylist()]
-    suspicious = [label for label in labels if label in MISSING_WORDS or (label == -1 and not isinstance(label, bool))]
-    if suspicious:
-        warn_input(
-            f"{table.path}: in column {column!r}, {some(map(repr, suspicious))} is read as a class like any other; "
-            "leave the field empty where the class is unknown"
-        )
-    y, classes = encode_labels(labels)
-    codes = to_numpy(encoded.indices.fill_null(len(labels)))
-    return np.append(y, -1)[codes], classes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 from gpatcher.errors import InputError
@@ -17,19 +17,37 @@ _CHOICES = {
     "on_duplicate_id": ("error", "first"),
     "on_missing_id": ("error", "drop"),
     "on_rare_class": ("error", "keep", "unlabel"),
+    "task": (None, "classification", "regression"),
 }
+_BY_TABLE = (
+    "id",
+    "label",
+    "source",
+    "target",
+    "weight",
+    "time",
+    "edge_time",
+)  # options with a column for each of several tables
+_LISTS = ("features", "edge_features")
 
 
 @dataclass(frozen=True)
 class TableOptions:
     """Which columns to read, and how to handle invalid rows.
 
+    With several tables of nodes or edges, each with the name of a type, ``id``, ``label``, ``source``, ``target``,
+    ``weight`` and ``time`` may be a mapping of these names to columns, and ``features``, ``edge_features`` and
+    ``columns`` name a column as ``person.age``.
+
     Parameters
     ----------
     id : str
         Column of the nodes with unique ids: integers, text or another scalar dtype. Kept in ``Graph.node_ids``.
     label : str or None
-        Column of the nodes with the class, empty where unknown; None for no labels.
+        Column of the nodes with the class or the number to predict, empty where unknown; None for no labels.
+    task : {"classification", "regression"}, optional
+        What the labels are; by default numbers to predict if they are numbers with many values, see
+        `gpatcher.tables.labels.read_labels`.
     source, target : str
         Columns of the edges with the ids of the two endpoints.
     weight : str, optional
@@ -46,6 +64,9 @@ class TableOptions:
     directed : bool, optional
         Whether to keep the direction of the edges, or to make each row an edge in both directions. By default the
         direction is kept if it seems meaningful, see `gpatcher.tables.edges.points`.
+    ends : mapping of str to pair of str, optional
+        Node types of the sources and the targets of an edge type, ``{"uses": ("person", "device")}``; by default those
+        whose ids match.
     on_unknown_id : {"error", "drop", "add"}
         For an edge to an id that is not in the nodes: raise an error, drop the edge or add the node.
     on_duplicate_id : {"error", "first"}
@@ -59,6 +80,11 @@ class TableOptions:
         Column of the nodes with train, validation or test.
     time : str, optional
         Column of the nodes with times: training nodes precede validation nodes, which precede test nodes.
+    edge_time : str, optional
+        Column of the edges with times, for ``cut``.
+    cut : str or float, optional
+        A date, or a fraction of the times: nodes and edges after it are not seen in training, and later nodes are
+        predicted as unseen nodes. Needs ``time``, ``edge_time`` or both.
     group : str, optional
         Column of the nodes with groups: the nodes of a group are in the same part.
     folds : int, optional
@@ -70,22 +96,26 @@ class TableOptions:
         The tables are then names of database tables, or queries: ``"SELECT id, label FROM people"``.
     """
 
-    id: str = "id"
-    label: str | None = DEFAULT_LABEL
-    source: str = "source"
-    target: str = "target"
-    weight: str | None = None
+    id: Any = "id"
+    label: Any = DEFAULT_LABEL
+    task: str | None = None
+    source: Any = "source"
+    target: Any = "target"
+    weight: Any = None
     features: Sequence[str] | None = None
     edge_features: Sequence[str] | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     delimiter: str | None = None
     directed: bool | None = None
+    ends: Mapping[str, Sequence[str]] = field(default_factory=dict)
     on_unknown_id: str = "error"
     on_duplicate_id: str = "error"
     on_missing_id: str = "error"
     on_rare_class: str = "error"
     split_column: str | None = None
-    time: str | None = None
+    time: Any = None
+    edge_time: Any = None
+    cut: Any = None
     group: str | None = None
     folds: int | None = None
     name: str | None = None
@@ -98,11 +128,18 @@ class TableOptions:
                 raise InputError(f"delimiter {self.delimiter!r} is of text files; leave it out with a database")
         for option, choices in _CHOICES.items():
             if getattr(self, option) not in choices:
-                raise InputError(f"{option} must be one of {', '.join(choices)}, got {getattr(self, option)!r}")
-        if self.source == self.target:
+                named = ", ".join(choice for choice in choices if choice is not None)
+                raise InputError(f"{option} must be one of {named}, got {getattr(self, option)!r}")
+        if self.source == self.target and isinstance(self.source, str):
             raise InputError(f"source and target are both column {self.source!r}; name the columns of both endpoints")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
             raise InputError(f"delimiter must be one character such as , or ; got {self.delimiter!r}")
+        if (self.cut is None) != (self.edge_time is None) and (self.cut is None or self.time is None):
+            raise InputError(
+                f"edge_time {self.edge_time!r} is for a cut; say when with cut=... (--cut)"
+                if self.cut is None
+                else f"cut {self.cut!r} needs times; name the columns: time=... or edge_time=... (--time, --edge-time)"
+            )
         ways = [name for name in ("split_column", "time", "folds") if getattr(self, name) is not None]
         ways += ["group"] if self.group is not None and ways != ["folds"] else []
         if len(ways) > 1:
@@ -118,6 +155,48 @@ class TableOptions:
                 hint = f"did you mean {' or '.join(close)}?" if close else f"the options are {', '.join(names)}"
                 raise InputError(f"unknown option {name!r}; {hint}")
         return cls(**options)
+
+    def of_table(self, name: str) -> Self:
+        """Return the options of one of several tables."""
+        changes: dict[str, Any] = {}
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if option.name in _BY_TABLE and isinstance(value, Mapping):
+                default = None if option.name == "label" else option.default
+                changes[option.name] = value.get(name, default)
+            elif option.name in _LISTS and value is not None:
+                changes[option.name] = [column.partition(".")[2] for column in value if column.startswith(f"{name}.")]
+        changes["columns"] = {c.partition(".")[2]: k for c, k in self.columns.items() if c.startswith(f"{name}.")}
+        return replace(self, **changes)
+
+    def check_single(self) -> None:
+        """Raise an InputError if an option is for several tables."""
+        for option in (*_BY_TABLE, "ends"):
+            value = getattr(self, option)
+            if isinstance(value, Mapping) and (value or option != "ends"):
+                raise InputError(
+                    f"{option} is given by table ({', '.join(value)}), but there is one table of each kind; name the "
+                    "tables: nodes={'person': ...}, edges={'knows': ...} (--nodes person=FILE)"
+                )
+
+    def check_tables(self, nodes: Sequence[str], edges: Sequence[str]) -> None:
+        """Raise an InputError if an option names a table that does not exist; ``nodes`` is empty if it has no name."""
+        places = dict.fromkeys(("id", "label", "time", "features", "columns"), nodes)
+        places |= dict.fromkeys(("source", "target", "weight", "edge_time", "edge_features"), edges)
+        for option, tables in places.items():
+            value = getattr(self, option)
+            named = list(value) if isinstance(value, Mapping) and option != "columns" else []
+            if option in (*_LISTS, "columns") and tables:
+                named = [column.partition(".")[0] for column in value or ()]
+            for name in named:
+                if name not in tables:
+                    raise InputError(f"{option} names the table {name!r}; the tables are {', '.join(tables) or 'one'}")
+        for name, ends in self.ends.items():
+            if name not in edges or len(ends) != 2 or any(end not in nodes for end in ends):
+                raise InputError(
+                    f"ends are two tables of nodes for a table of edges, such as --ends {edges[0]}="
+                    f"{','.join([*nodes, *nodes][:2])}; got {name}={','.join(ends)}"
+                )
 
     @contextmanager
     def reading(self) -> Iterator[Reader | None]:

@@ -8,7 +8,7 @@ import io
 import sys
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ class TableSource:
     files: tuple[Path, ...] = ()  # several in a folder, none in memory
     memory: Any = None  # the table in memory
     query: Query | None = None  # of a database
+    rows: IntArray | None = None  # of the table that these are, where `only` chose some
 
     @classmethod
     def open(
@@ -52,8 +53,12 @@ class TableSource:
     ) -> TableSource:
         """Read the column names of a file, folder or table in memory, which is called ``name`` in messages.
 
+        A table that is open is returned.
+
         With a ``reader`` of a database, the source is the name of a table there, or a query.
         """
+        if isinstance(source, TableSource):
+            return source
         if reader is not None:
             query = reader.query(source, name)
             _check_duplicate_names(query.shown, query.columns)
@@ -103,7 +108,7 @@ class TableSource:
         """Name of the file without its suffix, or of a table in a database; ``graph`` in memory and for a query."""
         if self.query is not None:
             return self.query.table or "graph"
-        if self.memory is not None:
+        if self.memory is not None and not self.suffix:
             return "graph"
         name = self.path.name
         return name[: -len(self.suffix)] if name.lower().endswith(self.suffix) else name
@@ -111,10 +116,16 @@ class TableSource:
     @property
     def is_typed(self) -> bool:
         """Whether the table has dtypes; those of a text file are inferred."""
-        return self.suffix in _PARQUET or self.memory is not None or self.query is not None
+        return self.suffix not in _DELIMITERS
+
+    def only(self, content: Any, rows: IntArray) -> TableSource:
+        """Return some rows of this table, whose content was read, as a table; messages give their place in this one."""
+        return replace(self, memory=content.take(pa.array(rows)), rows=rows)
 
     def location(self, row: int) -> str:
         """Return the line of a row in a text file, where row 0 is line 2, or its row elsewhere."""
+        if self.rows is not None:
+            row = int(self.rows[row])
         if len(self.files) > 1:
             for file in self.files:
                 rows = pa.parquet.read_metadata(file).num_rows
@@ -155,7 +166,8 @@ class TableSource:
         """Read whole columns as chunked arrays of plain dtypes, those of ``written`` by `as_written`."""
         names = list(dict.fromkeys(columns))
         try:
-            table = self._read_typed(names, written) if self.is_typed else self._read_text(names, written)
+            whole = self.is_typed or self.memory is not None
+            table = self._read_typed(names, written) if whole else self._read_text(names, written)
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{self.path} cannot be read: {first_line(error)}") from None
         if not table.num_rows:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from gpatcher.errors import InputError
 from gpatcher.graph.checks import check_labels, warn_duplicates, warn_self_loops
 from gpatcher.graph.graph import Graph
-from gpatcher.graph.storage import map_array, open_graph, write_graph
+from gpatcher.graph.storage import map_array, open_graph, save_graph, write_graph
 from gpatcher.io import new_folder
 from gpatcher.scale.external_sort import sort_edges
 from gpatcher.tables.edge_columns import EdgePlan, EdgeSums
@@ -20,11 +20,10 @@ from gpatcher.tables.load import add_node_data, encode_nodes, plan_edges, read_n
 from gpatcher.tables.nodes import NodeRows
 from gpatcher.tables.options import TableOptions
 from gpatcher.tables.reader import TableSource
+from gpatcher.tables.typed import is_typed
 
 
-def store_tables(
-    nodes: str | Path | None, edges: str | Path, folder: str | Path, *, memory: int = 1 << 30, **options: Any
-) -> Graph:
+def store_tables(nodes: Any, edges: Any, folder: str | Path, *, memory: int = 1 << 30, **options: Any) -> Graph:
     """Build a graph on disk from tables, as `read_tables` does; the table of edges may be of any size.
 
     The edges are read twice: once to count the degrees, once to write each edge to the file of its range of nodes. Then
@@ -35,7 +34,7 @@ def store_tables(
     nodes : str, Path or None
         Table of the nodes, see `gpatcher.tables.load.read_tables`.
     edges : str or Path
-        Table of the edges.
+        Table of the edges. Several tables by type are read into memory.
     folder : str or Path
         A new folder.
     memory : int
@@ -46,6 +45,11 @@ def store_tables(
     if memory < 1:
         raise InputError(f"memory must be a positive number of bytes, got {memory}")
     parsed = TableOptions.parse(options)
+    if parsed.cut is not None:
+        raise InputError(f"cut {parsed.cut!r} is for training; store the rows before it as tables first")
+    if is_typed(nodes, edges):
+        save_graph(read_tables(nodes, edges, **options), folder)
+        return open_graph(folder)
     sorted_on_disk = True
     with parsed.reading() as reader:
         table = open_edges(edges, parsed, reader)
@@ -87,7 +91,7 @@ def _sorted_graph(
     if weighted:
         warn_unequal_weights(name, unequal // 2)
     np.save(draft / "indptr.npy", indptr)
-    y, classes = (None, ()) if rows is None else check_labels(rows.y, len(ids), rows.classes, name)
+    y, classes = (None, ()) if rows is None else check_labels(rows.y, len(ids), rows.classes, name, rows.task)
     # counting one-way edges would read the whole file in random order
     facts = {"self_loops": loops} | ({} if options.directed else {"one_way_edges": 0})
     graph = Graph(

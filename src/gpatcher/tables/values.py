@@ -159,6 +159,11 @@ def _to_dtype(column: str, values: Any, dtype: Any, is_valid: Callable[[Any], bo
         raise
 
 
+def to_floats(values: Any) -> FloatArray:
+    """Return a column of numbers as float64, NaN where missing."""
+    return to_numpy(values.cast(pa.float64(), safe=False))
+
+
 def to_numbers(column: str, values: Any, reject: Reject) -> FloatArray:
     """Return a column as float64; infinite values and text that is not a number are rejected."""
     values = _to_dtype(column, values, pa.float64(), is_number, reject, "numbers")

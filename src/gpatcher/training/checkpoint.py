@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gpatcher.errors import InputError
-from gpatcher.io import draft_of
+from gpatcher.io import write_bytes
 
 
 def write_checkpoint(path: Path, identity: str, groups: dict[str, dict[str, Tensor]], values: dict[str, Any]) -> None:
@@ -25,9 +25,8 @@ def write_checkpoint(path: Path, identity: str, groups: dict[str, dict[str, Tens
         for name, tensor in parts.items()
     }
     tensors["random"] = torch.get_rng_state()
-    with draft_of(path) as draft:
-        run = json.dumps({"identity": identity, **values})
-        safetensors.torch.save_file(tensors, draft, metadata={"run": run, "checksum": _checksum(run, tensors)})
+    run = json.dumps({"identity": identity, **values})
+    write_bytes(path, safetensors.torch.save(tensors, {"run": run, "checksum": _checksum(run, tensors)}))
 
 
 def _checksum(run: str, tensors: dict[str, Tensor]) -> str:

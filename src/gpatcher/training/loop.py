@@ -12,19 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpatcher.arrays import IntArray
 from gpatcher.errors import InputError, check_at_least, check_choice, check_fraction, counted, some
-from gpatcher.graph.split import Split
+from gpatcher.graph.split import Split, is_labelled
 from gpatcher.model.inputs import FeatureTable
 from gpatcher.scale.process_group import ProcessGroup
 from gpatcher.training.checkpoint import checkpoint_error, read_checkpoint, write_checkpoint
-from gpatcher.training.metrics import METRICS, measure
+from gpatcher.training.metrics import METRICS, REGRESSION_METRICS
+from gpatcher.training.task import task_of
 
-MONITORS = ("loss", *METRICS, "last")
+MONITORS = ("loss", *METRICS, *REGRESSION_METRICS, "last")
 Progress = Callable[[int, dict[str, float]], None]  # called with the epoch and its metrics
 _CHECKPOINT_SECONDS = 30  # long epochs are saved before `checkpoint_every` of them are done
 
@@ -44,6 +45,7 @@ class TrainConfig:
     monitor : str
         What is monitored on the validation nodes: ``loss`` or a metric (ties are broken by the loss). With ``last``
         all epochs are trained and the last weights are kept; without validation nodes the training nodes are measured.
+        In a regression a metric of classes stands for R².
     batch_size : int, optional
         Nodes per step; None for all at once.
     reselect_every : int
@@ -82,7 +84,7 @@ class TrainConfig:
 class FitResult:
     """Metrics of a training run; the model itself has the best weights."""
 
-    val_accuracy: float
+    val_accuracy: float | None  # None in a regression
     val_loss: float
     test_accuracy: float | None
     epochs: int
@@ -157,12 +159,13 @@ def fit(
     )
     model.load_state_dict(run.best)
     test = None
-    labelled = split.test[np.asarray(y)[split.test] >= 0]
-    if labelled.size:
+    labelled = split.test[is_labelled(np.asarray(y)[split.test])]
+    if labelled.size and run.task.metric == "accuracy":
         logits = predict_logits(model, x, labelled, config.batch_size)
-        test = _accuracy(logits, run.y[torch.as_tensor(labelled)])
+        test = run.task.measure("accuracy", logits, run.y[torch.as_tensor(labelled)])
     best = run.history[run.best_epoch - 1]
-    return FitResult(best["val_accuracy"], best["val_loss"], test, run.done, run.best_epoch, run.seconds, run.history)
+    accuracy = best.get("val_accuracy")
+    return FitResult(accuracy, best["val_loss"], test, run.done, run.best_epoch, run.seconds, run.history)
 
 
 def train(
@@ -183,9 +186,9 @@ def train(
     In a process group every process calls this with the same arguments, and the first writes the checkpoint. A call of
     `fit` with that checkpoint afterwards returns the result of the group.
     """
-    if config.monitor != "last" and not (np.asarray(y)[split.val] >= 0).any():
+    if config.monitor != "last" and not is_labelled(np.asarray(y)[split.val]).any():
         raise InputError("the split has no validation nodes with a label; training needs them for early stopping")
-    run = TrainingRun(model, x, torch.as_tensor(np.array(y)), split, config, seed, group or ProcessGroup())
+    run = TrainingRun(model, x, np.asarray(y), split, config, seed, group or ProcessGroup())
     if checkpoint is not None and checkpoint.exists():
         run.load(checkpoint)
     run.check_group()
@@ -201,10 +204,6 @@ def train(
     return run
 
 
-def _accuracy(logits: Tensor, y: Tensor) -> float:
-    return float((logits.argmax(1) == y).double().mean())
-
-
 class TrainingRun:
     """The state of a training run, as saved in checkpoints."""
 
@@ -212,20 +211,22 @@ class TrainingRun:
         self,
         model: nn.Module,
         x: FeatureTable,
-        y: Tensor,
+        y: npt.NDArray[Any],
         split: Split,
         config: TrainConfig,
         seed: int,
         group: ProcessGroup,
     ) -> None:
-        self.model, self.x, self.y, self.config, self.seed, self.group = model, x, y, config, seed, group
+        self.model, self.x, self.config, self.seed, self.group = model, x, config, seed, group
+        self.task = task_of(y, split.train)
+        self.y = self.task.target(y)
         self.identity = f"{split.hash} {seed} {asdict(config)}"
         self.train = torch.as_tensor(split.train.copy()).to(x.device)
         # a model that reads labels needs some that are not targets of the step
         targets = math.ceil(len(self.train) * getattr(model, "target_fraction", 1.0))
         self.batch_size = min(config.batch_size or targets, targets)
-        self.target = y.to(x.device)
-        self.val = split.val[y.numpy()[split.val] >= 0]
+        self.target = self.y.to(x.device)
+        self.val = split.val[is_labelled(y[split.val])]
         if config.monitor == "last" and not self.val.size:
             self.val = split.train.copy()
         torch.manual_seed(seed)
@@ -237,6 +238,8 @@ class TrainingRun:
             groups = [{"params": list(model.parameters()), "lr": config.lr, "weight_decay": config.weight_decay}]
         self.optimiser = torch.optim.Adam(groups, fused=True)
         self.weights: Tensor | None = None
+        if config.class_weights and self.task.metric != "accuracy":
+            raise InputError("class_weights is for classes; a regression has none: leave it out")
         if config.class_weights:
             counts = torch.bincount(self.target[self.train], minlength=int(y.max()) + 1).float()
             self.weights = torch.where(counts > 0, counts.sum() / counts.clamp_min(1) / (counts > 0).sum(), 0.0)
@@ -270,7 +273,7 @@ class TrainingRun:
         total = 0.0
         for part, share, batch in zip(parts, shares, _read_ahead(self.model, self.x, shares), strict=True):
             self.optimiser.zero_grad(set_to_none=True)
-            loss = F.cross_entropy(self.model(self.x, batch), self.target[share], weight=self.weights)
+            loss = self.task.loss(self.model(self.x, batch), self.target[share], self.weights)
             if hasattr(self.model, "extra_loss"):
                 loss = loss + self.model.extra_loss(self.x, share, self.target[share])  # type: ignore[operator]
             loss = loss * self._fraction(share, part)
@@ -285,18 +288,19 @@ class TrainingRun:
                 self.val, lambda nodes: _logits(self.model, self.x, nodes, self.config.batch_size)
             )
             target = self.y[torch.as_tensor(self.val)]
-            val_loss, accuracy = float(F.cross_entropy(logits, target)), _accuracy(logits, target)
+            val_loss, score = float(self.task.loss(logits, target)), self.task.measure(self.task.metric, logits, target)
+            score = -math.inf if score is None else score  # all validation labels are equal
             if not math.isfinite(total) or not math.isfinite(val_loss):
                 raise InputError(f"the loss is not finite after epoch {self.done + 1}; lower lr={self.config.lr}")
-            key = (-val_loss, accuracy)
+            key = (-val_loss, score)
             if self.config.monitor == "last":
                 key = (float(self.done), 0.0)
             elif self.config.monitor != "loss":
-                metric = measure(self.config.monitor, target.numpy(), logits.softmax(1).numpy())
+                metric = self.task.measure(self.config.monitor, logits, target)
                 if metric is None:
                     raise InputError(f"monitor={self.config.monitor} needs two classes among the validation nodes")
                 key = (metric, -val_loss)
-            figures = {"train_loss": total / len(self.train), "val_loss": val_loss, "val_accuracy": accuracy}
+            figures = {"train_loss": total / len(self.train), "val_loss": val_loss, f"val_{self.task.metric}": score}
             self.history.append(figures)
             if key > self.best_key:
                 self.best_key, self.best_epoch = key, self.done

@@ -1,4 +1,4 @@
-"""Classification metrics; all but accuracy weight rare classes as much as frequent ones."""
+"""Metrics of classes, of which all but accuracy weight rare classes as much as frequent ones, and of numbers."""
 
 from __future__ import annotations
 
@@ -33,6 +33,19 @@ METRICS: dict[str, Callable[[IntArray, FloatArray], float | None]] = {
     "balanced_accuracy": _balanced_accuracy,
     "roc_auc": lambda y, probability: _one_vs_rest(roc_auc_score, y, probability),
     "pr_auc": lambda y, probability: _one_vs_rest(average_precision_score, y, probability),
+}
+
+
+def _r2(y: FloatArray, predicted: FloatArray) -> float | None:
+    spread = float(np.square(y - y.mean()).sum())
+    return 1.0 - float(np.square(y - predicted).sum()) / spread if spread > 0 else None
+
+
+# of numbers: true ones and predicted ones
+REGRESSION_METRICS: dict[str, Callable[[FloatArray, FloatArray], float | None]] = {
+    "r2": _r2,
+    "rmse": lambda y, predicted: float(np.sqrt(np.square(y - predicted).mean())),
+    "mae": lambda y, predicted: float(np.abs(y - predicted).mean()),
 }
 
 

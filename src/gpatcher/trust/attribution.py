@@ -17,10 +17,10 @@ from gpatcher.model.inputs import FeatureTable
 from gpatcher.trust.field import Field, receptive_field
 
 TOLERANCE = 1e-3  # target for the remainder, relative to the explained difference (at least 1 logit)
-_ORDER = 16  # quadrature points per panel
-_PANELS = (1, 4, 16, 64, 256)  # increased while the remainder is too large
-_ELEMENTS = 1 << 22  # numbers in one forward pass
-_WORK = 1 << 26  # limit on the numbers per node; a single patch stays far below
+_ORDER = 16  # quadrature points per panel of the path
+_DIVISIONS = 4  # how often a panel may be divided, into four each time
+_ELEMENTS = 1 << 19  # numbers in one forward pass: small enough for the cache
+_WORK = 1 << 23  # limit on the numbers per node; a single patch stays far below
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,8 @@ def attribute(
 ) -> Attribution:
     r"""Distribute the difference of the two largest logits over the nodes that reach the prediction.
 
-    With ``pairs``, shape (b, 2), the difference of the logits of these classes is distributed.
+    With ``pairs``, shape (b, 2), the difference of the logits of these classes is distributed; a predicted number is
+    distributed itself.
 
     Integrated gradients (Sundararajan et al., 2017) over the encoded members h, from a baseline h', shape (h,), at
     which every member is the average node:
@@ -155,58 +156,82 @@ def _integrate(
     with torch.no_grad():
         ends = logits(h, labels, every)
         start = logits(baseline.expand_as(h), None if labels is None else torch.zeros_like(labels), every)
-    if ends.shape[1] < 2:
+    if ends.shape[1] < 2 and pairs is None:
         raise InputError("a model of one class has no runner-up to compare with; there is nothing to explain")
     chosen = ends.topk(2).indices if pairs is None else torch.as_tensor(pairs.copy(), device=h.device)
     best, second = chosen.unbind(1)
 
     def difference(z: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        if z.shape[1] == 1:
+            return z[:, 0]  # a number has nothing to be compared with
         return (z.gather(1, a[:, None]) - z.gather(1, b[:, None])).squeeze(1)
 
     margin, least = (difference(z, best, second) for z in (ends, start))
     target = margin - least
+    tolerance = TOLERANCE * target.abs().clamp_min(1.0)
+    moves = [h - baseline] + ([] if labels is None else [labels])
+    passes = max(1, _ELEMENTS // (h.shape[1] * width))  # points per forward pass
+    points, weights = (torch.as_tensor(v, dtype=h.dtype, device=h.device) for v in _gauss_legendre())
+
+    def along(rows: Tensor, at: Tensor) -> list[Tensor]:
+        """Return the inputs of these rows at these positions of the path."""
+        at = at[:, None, None]
+        return [baseline + at * moves[0][rows], *(at * move[rows] for move in moves[1:])]
+
+    def value(rows: Tensor, at: Tensor) -> Tensor:
+        """Return f at these positions of the path."""
+        parts = []
+        for one, t in zip(torch.split(rows, passes), torch.split(at, passes), strict=True):
+            path = along(one, t)
+            with torch.no_grad():
+                z = logits(path[0], path[1] if len(path) > 1 else None, one)
+            parts.append(difference(z, best[one], second[one]))
+        return torch.cat(parts)
+
     contribution = torch.zeros(h.shape[:2], device=h.device)
     integrated = torch.zeros_like(h[:, 0])
-    pending = every
-    for panels in _PANELS:
-        if panels > 1 and panels * _ORDER * h[0].numel() > _WORK:
-            break  # a large receptive field: the remainder is reported
-        points, weights = (torch.as_tensor(v, dtype=h.dtype, device=h.device) for v in _quadrature(panels))
-        # the more points, the fewer rows at a time, so that the size of a pass is bounded
-        passes = max(1, _ELEMENTS // (h.shape[1] * width))
-        for rows in torch.split(pending, max(1, passes // len(points))):
-            moves = [h[rows] - baseline] + ([] if labels is None else [labels[rows]])
-            contribution[rows] = 0
-            integrated[rows] = 0
-            for at, weight in zip(torch.split(points, passes), torch.split(weights, passes), strict=True):
-                steps = len(at)
-                at = at[None, :, None, None]
-                path = [(baseline + at * moves[0][:, None]).flatten(0, 1).requires_grad_()]
-                path += [(at * move[:, None]).flatten(0, 1).requires_grad_() for move in moves[1:]]
-                repeated = rows.repeat_interleave(steps)
-                with torch.enable_grad():
-                    z = logits(path[0], path[1] if len(path) > 1 else None, repeated)
-                    total = (difference(z, best[repeated], second[repeated]).view(-1, steps) * weight).sum()
-                gradients = [g.view(-1, steps, *g.shape[1:]).sum(1) for g in torch.autograd.grad(total, path)]
-                integrated[rows] += (gradients[0] * own[rows][..., None]).sum(1)
-                for move, gradient in zip(moves, gradients, strict=True):
-                    contribution[rows] += (move * gradient).sum(2)
-        remainder = (target - contribution.sum(1)).abs()
-        pending = (remainder > TOLERANCE * target.abs().clamp_min(1.0)).nonzero().squeeze(1)
-        if not len(pending):
+    error, spent = torch.zeros_like(target), torch.zeros_like(every)
+    # Panels of the path: row, begin, length and the change of f, which the sum of contributions must equal. After long
+    # training f changes within a short part of the path, so only panels with a large error are divided.
+    row, begin, length, change = every, torch.zeros_like(target), torch.ones_like(target), target
+    for division in range(_DIVISIONS + 1):
+        part, gradient = h.new_zeros(len(row), h.shape[1]), h.new_zeros(len(row), h.shape[2])
+        panel = torch.arange(len(row), device=h.device).repeat_interleave(_ORDER)
+        at = (begin[:, None] + length[:, None] * points).flatten()
+        weight = (length[:, None] * weights).flatten()
+        for some in torch.split(torch.arange(len(at), device=h.device), passes):
+            rows, owner = row[panel[some]], panel[some]
+            path = [one.requires_grad_() for one in along(rows, at[some])]
+            with torch.enable_grad():
+                z = logits(path[0], path[1] if len(path) > 1 else None, rows)
+                total = (difference(z, best[rows], second[rows]) * weight[some]).sum()
+            gradients = torch.autograd.grad(total, path)
+            gradient.index_add_(0, owner, (gradients[0] * own[rows][..., None]).sum(1))
+            for move, slope in zip(moves, gradients, strict=True):
+                part.index_add_(0, owner, (move[rows] * slope).sum(2))
+        spent.index_add_(0, row, torch.full_like(row, _ORDER * h[0].numel()))
+        missed = change - part.sum(1)
+        remainder = error.index_add(0, row, missed).abs()
+        rough = (remainder > tolerance)[row] & (missed.abs() > tolerance[row] / 16)
+        if division == _DIVISIONS:
+            rough[:] = False
+        further = torch.zeros_like(spent).index_add(0, row, rough.long()) * 4 * _ORDER * h[0].numel()
+        rough &= (spent + further <= _WORK)[row]  # a large receptive field: the remainder is reported
+        contribution.index_add_(0, row[~rough], part[~rough])
+        integrated.index_add_(0, row[~rough], gradient[~rough])
+        error.index_add_(0, row[~rough], missed[~rough])
+        if not rough.any():
             break
+        row, length = row[rough].repeat_interleave(4), length[rough].repeat_interleave(4) / 4
+        begin = begin[rough].repeat_interleave(4) + length * torch.arange(4, device=h.device).repeat(int(rough.sum()))
+        change = value(row, begin + length) - value(row, begin)
     return ends, best, second, margin, least, contribution, integrated
 
 
-def _quadrature(panels: int) -> tuple[FloatArray, FloatArray]:
-    """Return points and weights of the Gauss-Legendre rule on equal panels of [0, 1].
-
-    Several panels, not more points in one: after long training f changes within a short part of the path, where 64
-    panels of 16 points have a smaller error than one of 1,024 points.
-    """
+def _gauss_legendre() -> tuple[FloatArray, FloatArray]:
+    """Return points and weights of the Gauss-Legendre rule on [0, 1]."""
     points, weights = np.polynomial.legendre.leggauss(_ORDER)
-    left = np.arange(panels)[:, None]
-    return ((left + (points + 1) / 2) / panels).ravel(), np.tile(weights / (2 * panels), panels)
+    return (points + 1) / 2, weights / 2
 
 
 def _logits(model: GPatcher, h: Tensor, score: Tensor, mask: Tensor, labels: Tensor | None) -> Tensor:

@@ -16,7 +16,7 @@ from scipy.special import log_softmax, softmax
 
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import InputError
-from gpatcher.trust.conformal import nonconformity_scores, prediction_sets
+from gpatcher.trust.conformal import nonconformity_scores, prediction_sets, threshold
 
 _MAX_TEMPERATURE = 20.0  # the search interval is [1/20, 20]
 _FOLDS = 5
@@ -126,9 +126,36 @@ class Calibration:
         return {name: value for name, value in vars(self).items() if name != "scores"}
 
 
-def calibrate(logits: npt.ArrayLike, y: npt.ArrayLike, seed: int = 0) -> Calibration:
-    """Fit temperature and conformal scores on validation nodes; the seed draws the halves and the folds."""
-    logits, y = np.asarray(logits, dtype=float), np.asarray(y)
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """Conformal intervals of predicted numbers, from the errors on validation nodes."""
+
+    nodes: int  # validation nodes
+    scores: FloatArray  # absolute errors on these nodes in ascending order, at most 10,000
+
+    def intervals(self, answers: npt.ArrayLike, level: float) -> FloatArray:
+        """Return the low and high end for each node, shape (nodes, 2), see `threshold`.
+
+        An interval contains the true number with probability of at least ``level``, on average over nodes that are
+        exchangeable with the validation nodes. It is infinite if these are too few for the level.
+        """
+        half = threshold(self.scores, level)
+        return np.asarray(np.asarray(answers, dtype=float).reshape(-1, 1) + np.array([-half, half]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields but the scores, for JSON."""
+        return {"nodes": self.nodes}
+
+
+def calibrate(answers: npt.ArrayLike, y: npt.ArrayLike, seed: int = 0) -> Calibration | Intervals:
+    """Fit temperature and conformal scores on validation nodes; the seed draws the halves and the folds.
+
+    For numbers, floats in ``y``, the scores are all there is.
+    """
+    logits, y = np.asarray(answers, dtype=float), np.asarray(y)
+    if y.dtype.kind == "f":
+        errors = np.random.default_rng(seed).permutation(np.abs(logits[:, 0] - y))[:_MAX_SCORES]
+        return Intervals(len(y), np.sort(errors))
     temperature = choose_temperature(logits, y, seed)
     before, after = (reliability(softmax(logits / t, axis=1), y).error for t in (1.0, temperature))
     order = np.random.default_rng(seed).permutation(len(y))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from gpatcher.arrays import FloatArray
 from gpatcher.tables.columns import BooleanColumn, CategoryColumn, Column, DateColumn, DenseColumn, NumberColumn
-from gpatcher.tables.encoder import TableEncoder
+from gpatcher.tables.typed_encoder import Encoder, TypedEncoder
 
 _DAY = 86_400
 
@@ -25,7 +25,7 @@ class ColumnGroup:
     show: Callable[[FloatArray], str]  # their value as text
 
 
-def column_groups(encoder: TableEncoder | None, own: int, features: int) -> list[ColumnGroup]:
+def column_groups(encoder: Encoder | None, own: int, features: int) -> list[ColumnGroup]:
     """Return the groups of a model's features, in order.
 
     The first ``own`` features are those of the graph: encoded from columns, else a group each. The others are computed
@@ -33,6 +33,11 @@ def column_groups(encoder: TableEncoder | None, own: int, features: int) -> list
     """
     if encoder is None:
         groups = [ColumnGroup(f"feature {j}", 1, lambda values: f"{values[0]:.4g}") for j in range(own)]
+    elif isinstance(encoder, TypedEncoder):
+        blocks = [(name, group) for name, e in encoder.blocks.items() for group in column_groups(e, e.width, e.width)]
+        groups = [replace(group, name=f"{name}.{group.name}") for name, group in blocks]
+        kinds = list(encoder.blocks)
+        groups.append(ColumnGroup("type", len(kinds), lambda values: kinds[int(values.argmax())]))
     else:
         # dense columns come first, then categories, then text
         order = sorted(encoder.encoders, key=lambda c: 0 if isinstance(c, DenseColumn) else 1 + (c.kind == "text"))

@@ -1,4 +1,4 @@
-"""Split conformal prediction: sets of classes that contain the true one with a chosen probability.
+"""Split conformal prediction: sets of classes, or intervals, that contain the truth with a chosen probability.
 
 MAPIE is not used, because its classes wrap an estimator; here an array of probabilities is enough.
 """
@@ -37,6 +37,12 @@ def prediction_sets(probability: FloatArray, scores: FloatArray, level: float) -
     sets = 1.0 - probability <= threshold(scores, level)
     sets[np.arange(len(sets)), probability.argmax(1)] = True
     return sets
+
+
+def interval_coverage(intervals: FloatArray, y: FloatArray) -> tuple[float, float]:
+    """Return the fraction of the intervals that contain the true number, and their mean width."""
+    low, high = intervals.T
+    return float(((low <= y) & (y <= high)).mean()), float((high - low).mean())
 
 
 def coverage(sets: npt.NDArray[np.bool_], y: IntArray) -> tuple[float, float]:

@@ -14,9 +14,10 @@ import torch
 
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.graph.graph import Graph
-from gpatcher.graph.split import Split
+from gpatcher.graph.split import Split, is_labelled
 from gpatcher.model.gpatcher import GPatcher
 from gpatcher.model.inputs import FeatureTable
+from gpatcher.training.task import Regression
 from gpatcher.trust.attribution import attribute, attribute_features
 from gpatcher.trust.columns import ColumnGroup
 from gpatcher.trust.palette import GREY, class_colour
@@ -52,13 +53,14 @@ class Member:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The patch of a node and the contributions of its members to the decision between two classes.
+    """The patch of a node and the contributions of its members to the decision between two classes, or to a number.
 
     ``margin = start + Σ contribution + remainder``: the margin, the logit of the predicted class minus that of the
     runner-up, is that of a patch of average nodes, plus the contribution of each member by deviating from the average.
     The sum runs over the patches of all sources; the remainder is the integration error. The members are in the order
     of the patch, source by source; an edge, in either direction, is a pair of indices into ``members`` of one source.
-    The columns, if known, divide the contribution of the node itself.
+    The columns, if known, divide the contribution of the node itself. In a regression there are no classes: the margin
+    is the predicted number, and all contributions are in the unit of the labels.
     """
 
     node: int
@@ -66,8 +68,8 @@ class Explanation:
     label: str | None
     part: str
     predicted: str
-    runner_up: str
-    probability: float  # of the predicted class, calibrated
+    runner_up: str  # empty in a regression
+    probability: float | None  # of the predicted class, calibrated; None in a regression
     margin: float
     start: float
     remainder: float
@@ -156,7 +158,10 @@ class Explanation:
             hoverinfo="text",
             marker={
                 "size": 12 + 22 * np.abs(contribution) / largest,
-                "color": [class_colour(self.classes.index(name)) for name in favoured],
+                "color": [
+                    class_colour(self.classes.index(name) if self.classes else v < 0)
+                    for name, v in zip(favoured, contribution, strict=True)
+                ],
                 "opacity": 1,
                 "line": {"color": GREY, "width": [0 if m.hops else 4 for m in members]},
             },
@@ -189,6 +194,16 @@ def label_text(node: Member | Explanation) -> str:
     return f"{node.label} (trained on)" if node.part == "train" else node.label
 
 
+def number_text(value: float) -> str:
+    """Return a predicted number or a label as text."""
+    return f"{float(value):.6g}"
+
+
+def top_two(logits: FloatArray) -> IntArray:
+    """Return the two classes with the largest logits of each node, shape (b, 2)."""
+    return np.argsort(-logits, axis=1, kind="stable")[:, :2]
+
+
 class Describer:
     """Turns attributions into explanations with the user's ids and labels."""
 
@@ -201,11 +216,12 @@ class Describer:
 
     def about(self, v: int) -> dict[str, Any]:
         """Return the fields of a node that explanations and members share."""
-        label = -1 if self.graph.y is None else self.graph.y[v]
+        known = self.graph.y is not None and bool(is_labelled(self.graph.y[v : v + 1])[0])
+        label = self.graph.labels()[v] if known else -1
         return {
             "node": int(v),
             "id": int(v) if self.graph.node_ids is None else self.graph.node_ids[v : v + 1].tolist()[0],
-            "label": self.classes[label] if label >= 0 else None,
+            "label": (self.classes[label] if self.classes else number_text(label)) if known else None,
             "part": str(self.parts[v]),
         }
 
@@ -213,7 +229,7 @@ class Describer:
         self,
         node: int,
         pair: Sequence[int],
-        figures: dict[str, float],
+        figures: dict[str, Any],
         members: dict[str, npt.NDArray[Any]],
         columns: tuple[OwnColumn, ...] = (),
     ) -> Explanation:
@@ -233,8 +249,8 @@ class Describer:
         remainder = figures["margin"] - figures["start"] - float(members["contribution"].sum())
         return Explanation(
             **self.about(node),
-            predicted=self.classes[pair[0]],
-            runner_up=self.classes[pair[1]],
+            predicted=self.classes[pair[0]] if self.classes else number_text(figures["margin"]),
+            runner_up=self.classes[pair[1]] if self.classes else "",
             probability=figures["probability"],
             margin=figures["margin"],
             start=figures["start"],
@@ -278,35 +294,45 @@ def explain_nodes(
     split: Split,
     classes: Sequence[str],
     nodes: IntArray,
-    temperature: float = 1.0,
+    temperature: float | None = 1.0,
     groups: Sequence[ColumnGroup] = (),
     pairs: IntArray | None = None,
+    task: Regression | None = None,
 ) -> list[Explanation]:
     """Explain the predictions of some nodes; the baseline is the mean of the split's training nodes.
 
     With ``groups`` of the features, see `column_groups`, the contribution of the node itself is divided among them.
     With ``pairs``, shape (b, 2), the difference of the logits of these classes is explained, and all columns are
-    listed.
+    listed. With the ``task`` of a regression, the predicted number is explained, in the unit of the labels.
     """
     if not len(nodes):
         return []
+    asked = pairs is not None
+    mean, scale = (0.0, 1.0) if task is None else (task.mean, task.scale)
+    pairs = pairs if task is None else np.zeros((len(nodes), 2), np.int64)
     with torch.no_grad():
         train = torch.as_tensor(split.train[:_BASELINE_NODES].copy()).to(x.device)
         baseline = model.eval().encode(x.take(train)).mean(0)
     made = attribute(model, x, nodes, baseline, pairs)
-    probability = torch.from_numpy(made.logits / np.float32(temperature)).softmax(1).amax(1).numpy()
+    probability: list[Any] = [None] * len(nodes)
+    if temperature is not None:
+        probability = torch.from_numpy(made.logits / np.float32(temperature)).softmax(1).amax(1).tolist()
     describer = Describer(graph, split, classes)
     explanations = []
     for row, node in enumerate(np.asarray(nodes).tolist()):
         at = np.flatnonzero(made.index[row] >= 0)
         members = {name: getattr(made, name)[row, at] for name in _PLACE[1:]} | {"node": made.index[row, at]}
-        figures = {"margin": float(made.margin[row]), "start": float(made.start[row])}
-        figures["probability"] = float(probability[row])
+        members["contribution"] = scale * members["contribution"]
+        figures: dict[str, Any] = {
+            "margin": mean + scale * float(made.margin[row]),
+            "start": mean + scale * float(made.start[row]),
+            "probability": probability[row],
+        }
         columns: tuple[OwnColumn, ...] = ()
         if groups:
-            contribution = attribute_features(model, x, node, train, made.gradient[row])
+            contribution = scale * attribute_features(model, x, node, train, made.gradient[row])
             columns = describer.own_columns(x, node, contribution, groups)
-            columns = shorten(columns) if pairs is None else columns
+            columns = columns if asked else shorten(columns)
         pair = (int(made.best[row]), int(made.second[row]))
         explanations.append(describer.explanation(node, pair, figures, members, columns))
     return explanations
@@ -317,7 +343,7 @@ def combine(
     explanations: Sequence[Explanation],
     weights: Sequence[float],
     pair: Sequence[int],
-    probability: float,
+    probability: float | None,
 ) -> Explanation:
     """Return the explanation of a weighted sum of models from their explanations of the same node and classes.
 
@@ -339,7 +365,7 @@ def combine(
     order = sorted(merged, key=lambda v: (v != node, merged[v][0] < 0, -abs(merged[v][2])))
     position, score, contribution = (np.array([merged[v][i] for v in order]) for i in range(3))
     members = {"node": np.array(order), "source": np.zeros(len(order), np.int64), "position": position.astype(np.int64)}
-    figures = {
+    figures: dict[str, Any] = {
         "margin": float(sum(w * e.margin for e, w in zip(explanations, weights, strict=True))),
         "start": float(sum(w * e.start for e, w in zip(explanations, weights, strict=True))),
         "probability": probability,

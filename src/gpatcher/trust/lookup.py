@@ -18,6 +18,8 @@ def find_node(graph: Graph, name: str) -> int:
         return int(name)
     ids = np.asarray(graph.node_ids).astype(str)
     matches = np.flatnonzero(ids == name)
+    if not matches.size and graph.node_types is not None:
+        matches = np.flatnonzero(ids == f"{graph.node_types.labelled}:{name}")
     if not matches.size:
         close = difflib.get_close_matches(name, ids[:20_000].tolist(), n=3)
         hint = f"; did you mean {', '.join(close)}?" if close else f", e.g. {ids[0]}"

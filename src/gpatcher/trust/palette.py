@@ -14,7 +14,19 @@ _PALETTE = (
     "#4d7f5b",
 )
 _GOLDEN_ANGLE = 0.381966
-_MODELS = {"gpatcher": ORANGE, "fast-gpatcher": BLUE, "deep-gpatcher": GREEN, "gcn": PURPLE, "mlp": GREY}
+_MODELS = {
+    "gpatcher": ORANGE,
+    "gpatcher (auto)": ORANGE,
+    "fast-gpatcher": BLUE,
+    "deep-gpatcher": GREEN,
+    "gcn": PURPLE,
+    "mlp": GREY,
+    # side by side on the page of a run
+    "logistic regression": "#b08c14",
+    "logistic regression with adjacency rows": "#9c6b4a",
+    "graphsage": "#2f9e96",
+    "linkx": "#c44e6b",
+}
 
 
 def class_colour(position: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpatcher.errors import counted
-from gpatcher.trust.explain import Explanation, Member, hops_text, label_text
+from gpatcher.trust.explain import Explanation, Member, hops_text, label_text, number_text
 
 COLUMNS = ("member", "distance", "label", "score", "contribution")
 OWN_COLUMNS = ("own column", "value", "contribution")
@@ -17,7 +17,7 @@ def sentences(explanation: Explanation) -> list[str]:
 
 
 def _answer(explanation: Explanation) -> str:
-    """Say where most of the evidence for the predicted class comes from."""
+    """Say where most of the evidence for the predicted class comes from, or what moves the predicted number most."""
     others = [m for m in explanation.members if m.node != explanation.node]
     near = [m for m in others if m.hops == 1]
     far = [m for m in others if m.hops != 1]
@@ -27,14 +27,25 @@ def _answer(explanation: Explanation) -> str:
         "far": sum(m.contribution for m in far),
         "start": explanation.start,
     }
+    sign = 1.0
+    if not explanation.classes:
+        sign = -1.0 if explanation.margin < explanation.start else 1.0
+        weight = {name: 0.0 if name == "start" else sign * value for name, value in weight.items()}
     evidence = sum(value for value in weight.values() if value > 0)
     first = max(weight, key=lambda name: weight[name])
     columns = [(f"{c.name} = {c.value}" if c.value else c.name, c.contribution) for c in explanation.columns]
     source = {
-        "own": "its own columns" + _named(columns),
-        "near": f"its {counted(len(near), 'direct neighbour')}" + _named(_contributions(near)),
-        "far": f"{counted(len(far), 'node')} further away" + _named(_contributions(far)),
+        "own": "its own columns" + _named(columns, sign),
+        "near": f"its {counted(len(near), 'direct neighbour')}" + _named(_contributions(near), sign),
+        "far": f"{counted(len(far), 'node')} further away" + _named(_contributions(far), sign),
     }
+    if not explanation.classes:
+        answer = f"Node {explanation.id} is predicted {explanation.predicted}"
+        if first == "start":
+            return f"{answer}, as an average node would be."
+        gap = number_text(abs(explanation.margin - explanation.start))
+        than = f"{gap} {'less' if sign < 0 else 'more'} than an average node ({number_text(explanation.start)})"
+        return f"{answer}, {than}: {_most(weight[first], evidence)} of the difference comes from {source[first]}."
     answer = f"Node {explanation.id} is classed {explanation.predicted} with {explanation.probability:.0%}"
     if first == "start":
         return f"{answer}, as an average node would be; what is particular about it weighs less."
@@ -42,19 +53,26 @@ def _answer(explanation: Explanation) -> str:
     return f"{answer}: {most} comes from {source[first]}."
 
 
+def _most(part: float, whole: float) -> str:
+    return "most" if part > whole / 2 else "the largest part"
+
+
 def _contributions(members: list[Member]) -> list[tuple[str, float]]:
     return [(str(m.id), m.contribution) for m in members]
 
 
-def _named(parts: list[tuple[str, float]]) -> str:
-    """Name the parts with the largest contributions to the predicted class."""
-    best = sorted((part for part in parts if part[1] > 0), key=lambda part: -part[1])[:_NAMED]
+def _named(parts: list[tuple[str, float]], sign: float) -> str:
+    """Name the parts with the largest contributions of this sign."""
+    best = sorted((part for part in parts if sign * part[1] > 0), key=lambda part: -sign * part[1])[:_NAMED]
     return ", above all " + " and ".join(name for name, _ in best) if best else ""
 
 
 def _label(explanation: Explanation) -> str:
     if explanation.label is None:
         return "Its label is unknown."
+    if not explanation.classes:
+        error = number_text(explanation.margin - float(explanation.label))
+        return f"Its label is {label_text(explanation)}: the error is {error}."
     if explanation.label != explanation.predicted:
         return f"Its label is {label_text(explanation)}: the answer is wrong."
     return f"Its label is {label_text(explanation)}: the answer is right."
@@ -63,6 +81,13 @@ def _label(explanation: Explanation) -> str:
 def _sum(explanation: Explanation) -> str:
     total = sum(member.contribution for member in explanation.members)
     own, rest = explanation.own(), explanation.remainder
+    if not explanation.classes:
+        small = abs(rest) <= _SMALL * max(abs(explanation.margin - explanation.start), 1e-12)
+        error = "" if small else f", and the integration leaves {rest:+.4g}"
+        return (
+            f"In the unit of the label: an average node starts at {explanation.start:.6g}, the node itself adds "
+            f"{own:+.4g}, the rest of its patch {total - own:+.4g}{error}; in all {explanation.margin:.6g}."
+        )
     error = f", and the integration leaves {rest:+.3f}" if abs(rest) > _SMALL else ""
     return (
         f"In log-odds of {explanation.predicted} against {explanation.runner_up}, the next best class: an average node "
@@ -96,5 +121,7 @@ def member_rows(explanation: Explanation, limit: int | None = None) -> list[tupl
 
 
 def _contribution(value: float, explanation: Explanation) -> str:
-    """Return a contribution and the class that it favours."""
+    """Return a contribution and the class that it favours, or what it adds to a number."""
+    if not explanation.classes:
+        return f"{value:+.4g}"
     return f"{abs(value):+.3f} for {explanation.predicted if value >= 0 else explanation.runner_up}"

@@ -47,21 +47,24 @@
 
   function showAnswer(node) {
     element("answer-title").textContent = `${node.id}: ${node.predicted}`;
-    element("words").textContent = `Class ${node.predicted} with ${percent(node.confidence)}. The explanation is being made …`;
+    const found = node.probability ? `Class ${node.predicted} with ${percent(node.confidence)}` : `Predicted ${node.predicted}`;
+    element("words").textContent = `${found}. The explanation is being made …`;
     element("more").textContent = "";
-    const classes = Object.entries(node.probability).sort((a, b) => b[1] - a[1]);
+    const classes = Object.entries(node.probability ?? {}).sort((a, b) => b[1] - a[1]);
+    element("classes").parentElement.hidden = !classes.length; // a number has none
     fill("classes", classes.map(([name, value]) => [name, percent(value), bar(value, colours[name] ?? style("--high"))]));
     element("answer").hidden = false;
   }
 
   function showReasons(why) {
-    const speaks = (value) => `+${Math.abs(value).toFixed(3)} for ${value < 0 ? why.runner_up : why.predicted}`;
+    const signed = (value) => (value < 0 ? "" : "+") + value.toPrecision(4);
+    const speaks = (value) => why.classes.length ? `+${Math.abs(value).toFixed(3)} for ${value < 0 ? why.runner_up : why.predicted}` : signed(value);
     const size = (one) => -Math.abs(one.contribution);
     element("words").textContent = why.words[0];
     element("more").textContent = why.words.slice(1).join(" ");
     fill("columns", why.columns.map((one) => [one.name, one.value, speaks(one.contribution)]));
     const members = [...why.members].sort((a, b) => size(a) - size(b));
-    element("patch-caption").textContent = "Largest contribution first, in log-odds." +
+    element("patch-caption").textContent = `Largest contribution first, in ${why.classes.length ? "log-odds" : "the unit of the label"}.` +
       (members.length > SHOWN ? ` ${SHOWN} of ${members.length} are listed.` : "");
     fill("members", members.slice(0, SHOWN).map((one) => [String(one.id), distance(one.hops), label(one), speaks(one.contribution)]));
     element("own").hidden = !why.columns.length;

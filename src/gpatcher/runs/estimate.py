@@ -1,0 +1,147 @@
+"""Estimates of time, memory and disk before the work: the only place that knows what things cost.
+
+Each is measured on a small part of the work and scaled: patches of some nodes, or a few epochs on at most 4,000 nodes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from gpatcher.arrays import IntArray
+from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.estimator.ensemble import QUALITIES, AutoClassifier
+from gpatcher.estimator.members import choose_jobs, make_folds
+from gpatcher.estimator.memory import peak_rss_mb, reset_peak
+from gpatcher.graph.graph import Graph
+from gpatcher.graph.split import Split, plan_runs
+from gpatcher.patches.ppr import PPR, push_patches
+from gpatcher.runs.fit import FitOptions
+from gpatcher.runs.settings import AUTO, complete
+
+_NODES = 4_000  # of the graph that is trained on
+_EPOCHS = 4
+_BEST_EPOCH = 100  # a typical one; training goes on for the patience after it
+_REFIT = 0.4  # fraction of the members of an ensemble that are trained again on all labels
+_AFTER = 0.25  # baselines, predictions, the evaluation and the page, as a fraction of the training
+_START = 8.0  # seconds of imports, of compiled code from the cache and of the page
+_PAGE = 6 << 20  # bytes
+_SAMPLE = 1_000  # nodes whose patches are computed
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a command will take."""
+
+    seconds: float
+    memory: int  # bytes at the peak
+    disk: int  # bytes of its files
+
+    def __str__(self) -> str:
+        minutes = f"{self.seconds:.0f} s" if self.seconds < 120 else f"{self.seconds / 60:.0f} min"
+        minutes = minutes if self.seconds < 7200 else f"{self.seconds / 3600:.1f} h"
+        disk = f"{self.disk / 2**20:,.0f} MiB" if self.disk < 2**30 else f"{self.disk / 2**30:.1f} GiB"
+        return (
+            f"about {minutes}, {self.memory / 2**30:.1f} GiB of memory and {disk} of disk; right within a factor of 2"
+        )
+
+
+def estimate_patches(graph: Graph, extractor: PPR, threads: int | None = None) -> Estimate:
+    """Estimate what a patch table takes, from the patches of a sample of nodes."""
+    sample = np.random.default_rng(0).choice(graph.n, min(_SAMPLE, graph.n), replace=False)
+    push_patches(graph, extractor, sample[:8], threads=1)  # compiles, and normalises the adjacency
+    started = time.perf_counter()
+    push_patches(graph, extractor, sample, threads=1)
+    each = (time.perf_counter() - started) / len(sample)
+    disk = 8 * extractor.size * graph.n
+    held = int(peak_rss_mb() * 2**20) + 3 * 8 * extractor.size * min(graph.n, 1 << 16)
+    return Estimate(each * graph.n / (threads or os.cpu_count() or 1), held, disk)
+
+
+def estimate_fit(graph: Graph, model: str, settings: dict[str, Any], options: FitOptions) -> Estimate:
+    """Estimate what `fit_splits` takes, from a few epochs of each model."""
+    small, scale = _fold(graph)
+    runs = len(plan_runs(graph, options.splits, options.seed))
+    split = graph.splits[0] if graph.splits else None
+    reset_peak()
+    before = peak_rss_mb()
+    seconds = disk = 0.0
+    jobs = 1
+    if model == AUTO:
+        quality = QUALITIES[settings["auto"]["quality"]]
+        classifier = AutoClassifier(quality=settings["auto"]["quality"], memory=options.memory)
+        chosen, _ = classifier._applicable(graph, quality.members)
+        folds = 1
+        if options.cross_validate and split is not None:
+            folds = len(make_folds(graph, split, quality.folds, options.seed) or [split])
+        jobs = choose_jobs(graph, options.jobs, options.device)
+        again = _REFIT if options.refit else 0.0
+        for candidate in chosen:
+            prepare, train, size = _measure(candidate.make(memory=options.memory), small, scale)
+            seconds += prepare * (1 + again) + train * (folds + again)
+            disk += size * (folds + 1) * _REFIT
+        budget = settings["auto"].get("budget")
+        seconds = min(seconds / jobs, budget or np.inf)
+    else:
+        how: dict[str, Any] = {"memory": options.memory, "device": options.device}
+        single = GPatcherClassifier.from_settings(complete(settings, model), **how)
+        prepare, train, size = _measure(single, small, scale)
+        seconds, disk = prepare + runs * train, size
+    grown = (peak_rss_mb() - before) * scale * 2**20
+    memory = (before * 2**20 + grown) * (1 if jobs == 1 else 1 + jobs / 2)
+    files = graph.nbytes + graph.n * (40 + 4 * graph.num_classes) + _PAGE
+    seconds *= runs if model == AUTO else 1
+    return Estimate(_START + seconds * (1 + _AFTER), int(memory), int(disk + files))
+
+
+def _measure(classifier: Any, graph: Graph, scale: float) -> tuple[float, float, float]:
+    """Return seconds to prepare the graph, seconds to train, and bytes of the saved model, for the whole graph."""
+    spectral = False
+    if isinstance(classifier, GPatcherClassifier):
+        epochs = classifier.train.epochs
+        classifier = classifier.fixed(_EPOCHS)
+    started = time.perf_counter()
+    prepared = classifier.prepare(graph)
+    prepare = time.perf_counter() - started
+    started = time.perf_counter()
+    classifier.fit(graph, prepared=prepared)
+    train = time.perf_counter() - started
+    if isinstance(classifier, GPatcherClassifier):
+        wanted = min(epochs, classifier.train.patience + _BEST_EPOCH)
+        train = classifier.result_.seconds / _EPOCHS * wanted
+        spectral = any(e.needs_eigenvectors for e in classifier.extractors_)
+    size = sum(tensor.nbytes for tensor in classifier.to_saved().state.values())
+    return prepare * scale ** (3 if spectral else 1), train * scale, size * scale
+
+
+def _fold(graph: Graph) -> tuple[Graph, float]:
+    """Return a graph of at most 4,000 nodes with the degrees of a sample of nodes, and how much smaller it is.
+
+    The edges of the sampled nodes end at other sampled nodes instead of at their own neighbours.
+    """
+    if graph.n <= _NODES:
+        return graph, 1.0
+    rng = np.random.default_rng(0)
+    kept = np.sort(rng.choice(graph.n, _NODES, replace=False))
+    rows = np.repeat(np.arange(_NODES), np.diff(graph.indptr)[kept])
+    targets = np.concatenate([np.asarray(graph.neighbours(v)) for v in kept]) % _NODES
+    if not graph.is_directed:  # half of the entries, and their reverse ones
+        half = rng.random(len(rows)) < 0.5
+        rows, targets = np.concatenate([rows[half], targets[half]]), np.concatenate([targets[half], rows[half]])
+    adjacency = sp.csr_array((np.ones(len(rows), np.float32), (rows, targets)), shape=(_NODES, _NODES))
+    adjacency.sum_duplicates()
+    y: Any = None if graph.y is None else np.asarray(graph.y)[kept]
+    splits = tuple(_folded(split, kept) for split in graph.splits[:1])
+    x = None if graph.x is None else graph.x[kept]
+    edges = adjacency.indptr.astype(np.int64), adjacency.indices.astype(np.int32)
+    return Graph(*edges, x=x, y=y, classes=graph.classes, splits=splits), graph.n / _NODES
+
+
+def _folded(split: Split, kept: IntArray) -> Split:
+    train, val, test = (np.flatnonzero(np.isin(kept, part)) for part in (split.train, split.val, split.test))
+    return Split(train, val, test)

@@ -1,0 +1,102 @@
+"""The campaign: break what gpatcher reads, limit what it may use, stop it at random moments, and record the outcome.
+
+``python tools/campaign`` continues the rows to their full counts and writes the table in docs/reliability.md. Each try
+is one line in results/campaign/ROW.jsonl; try k of a row is drawn by the seed and k, whenever it is made.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import zlib
+from pathlib import Path
+
+from page import PAGE, made
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results" / "campaign"
+# row → tries of a full campaign
+ROWS = {
+    "damage": 2000,
+    "fields": 700,
+    "inputs": 1000,
+    "crash": 200,
+    "interrupt": 60,
+    "pairs": 40,
+    "disk": 80,
+    "memory": 80,
+    "threads": 12,
+}
+GOOD = ("right", "refused", "reported", "accepted", "differs")
+
+
+def on_record(path: Path) -> set[int]:
+    """Return the numbers of the tries on record."""
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return {json.loads(line)["try"] for line in lines}
+
+
+def run_row(row: str, tries: int, seed: int, out: Path, bases: "Bases") -> int:  # noqa: F821
+    """Make the tries of a row that are not on record; return how many ended badly."""
+    import numpy as np
+    from damage import damage, fields
+    from inputs import inputs
+    from limits import disk, memory
+    from moments import crash, interrupt, pairs
+    from threads import threads
+
+    attempt = {f.__name__: f for f in (damage, fields, inputs, crash, interrupt, pairs, disk, memory, threads)}[row]
+    path = out / f"{row}.jsonl"
+    done, bad = on_record(path), 0
+    for number in range(tries):
+        if number in done:
+            continue
+        rng = np.random.default_rng([seed, zlib.crc32(row.encode()), number])
+        result = attempt(bases, rng)
+        if result["outcome"] in GOOD:
+            del result["message"]
+        else:
+            bad += 1
+            result["message"] = result["message"][:300]
+            print(f"{row} {number}: {result['outcome']}: {result['what']}: {result['message']}", flush=True)
+        with path.open("a") as file:
+            file.write(json.dumps({"try": number, **result}, ensure_ascii=True) + "\n")
+    return bad
+
+
+def main() -> None:
+    """Run the campaign and write its table."""
+    parser = argparse.ArgumentParser(prog="tools/campaign", description=__doc__)
+    parser.add_argument("--rows", default=",".join(ROWS), help="rows, e.g. damage,crash (default: all)")
+    parser.add_argument("--tries", type=int, help="tries of each row (default: those of a full campaign)")
+    parser.add_argument("--only", help="kinds of files of damage and fields, e.g. 'saved run,records' (default: all)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the records (default: results/campaign)")
+    parser.add_argument("--scratch", type=Path, help="folder for the tries (default: a temporary one)")
+    parser.add_argument("--page", action="store_true", help="write the table in docs/reliability.md and stop")
+    options = parser.parse_args()
+    if options.page:
+        (ROOT / PAGE).write_text(made(ROOT))
+        return
+    from bases import Bases
+
+    out = options.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    scratch = (options.scratch or Path(tempfile.mkdtemp(prefix="campaign-"))).resolve()
+    bases = Bases(scratch, None if options.only is None else options.only.split(","))
+    try:
+        bad = sum(
+            run_row(row, ROWS[row] if options.tries is None else options.tries, options.seed, out, bases)
+            for row in options.rows.split(",")
+        )
+    finally:
+        if options.scratch is None:
+            shutil.rmtree(scratch, ignore_errors=True)
+    if out == RESULTS:
+        (ROOT / PAGE).write_text(made(ROOT))
+    sys.exit(int(bad > 0))
+
+
+if __name__ == "__main__":
+    main()
