@@ -61,6 +61,8 @@ def find_counterfactual(
     enough, the strongest of them together, ever more up to all edges. Every change is predicted on the changed graph
     with the weights as they are.
     """
+    if graph.is_regression:
+        raise InputError("a counterfactual is a change of edges that changes a class; this model predicts numbers")
     now = classifier.decision_function(graph, [node])[0]
     if graph.n > _SPECTRAL and any(e.needs_eigenvectors for one in classifier.prepared() for e in one.extractors):
         raise InputError(
