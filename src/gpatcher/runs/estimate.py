@@ -14,8 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from gpatcher.arrays import IntArray
-from gpatcher.estimator.classifier import GPatcherClassifier
-from gpatcher.estimator.ensemble import QUALITIES, AutoClassifier
+from gpatcher.estimator.classifier import GPatcherClassifier, GPatcherRegressor, PatchModel
+from gpatcher.estimator.ensemble import QUALITIES, AutoClassifier, AutoRegressor
 from gpatcher.estimator.members import choose_jobs, make_folds
 from gpatcher.estimator.memory import peak_rss_mb, reset_peak
 from gpatcher.graph.graph import Graph
@@ -74,7 +74,8 @@ def estimate_fit(graph: Graph, model: str, settings: dict[str, Any], options: Fi
     jobs = 1
     if model == AUTO:
         quality = QUALITIES[settings["auto"]["quality"]]
-        classifier = AutoClassifier(quality=settings["auto"]["quality"], memory=options.memory)
+        kind = AutoRegressor if graph.is_regression else AutoClassifier
+        classifier = kind(quality=settings["auto"]["quality"], memory=options.memory)
         chosen, _ = classifier._applicable(graph, quality.members)
         folds = 1
         if options.cross_validate and split is not None:
@@ -89,7 +90,8 @@ def estimate_fit(graph: Graph, model: str, settings: dict[str, Any], options: Fi
         seconds = min(seconds / jobs, budget or np.inf)
     else:
         how: dict[str, Any] = {"memory": options.memory, "device": options.device}
-        single = GPatcherClassifier.from_settings(complete(settings, model), **how)
+        one = GPatcherRegressor if graph.is_regression else GPatcherClassifier
+        single = one.from_settings(complete(settings, model), **how)
         prepare, train, size = _measure(single, small, scale)
         seconds, disk = prepare + runs * train, size
     grown = (peak_rss_mb() - before) * scale * 2**20
@@ -102,7 +104,7 @@ def estimate_fit(graph: Graph, model: str, settings: dict[str, Any], options: Fi
 def _measure(classifier: Any, graph: Graph, scale: float) -> tuple[float, float, float]:
     """Return seconds to prepare the graph, seconds to train, and bytes of the saved model, for the whole graph."""
     spectral = False
-    if isinstance(classifier, GPatcherClassifier):
+    if isinstance(classifier, PatchModel):
         epochs = classifier.train.epochs
         classifier = classifier.fixed(_EPOCHS)
     started = time.perf_counter()
@@ -111,7 +113,7 @@ def _measure(classifier: Any, graph: Graph, scale: float) -> tuple[float, float,
     started = time.perf_counter()
     classifier.fit(graph, prepared=prepared)
     train = time.perf_counter() - started
-    if isinstance(classifier, GPatcherClassifier):
+    if isinstance(classifier, PatchModel):
         wanted = min(epochs, classifier.train.patience + _BEST_EPOCH)
         train = classifier.result_.seconds / _EPOCHS * wanted
         spectral = any(e.needs_eigenvectors for e in classifier.extractors_)
