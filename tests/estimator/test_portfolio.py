@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpatcher.datasets.synthetic import csbm
+from gpatcher.datasets.synthetic import csbm, neighbour_sum
 from gpatcher.estimator.portfolio import KINDS, shipped_portfolio
 
 ROOT = Path(__file__).parents[2]
@@ -16,10 +16,11 @@ ROOT = Path(__file__).parents[2]
 def test_every_candidate_can_be_made_and_has_a_name_of_its_own():
     candidates = shipped_portfolio()
     assert len({candidate.name for candidate in candidates}) == len(candidates)
-    assert {candidate.kind for candidate in candidates} == set(KINDS)
-    graph = csbm(phi=0.5, n=60, features=4)
-    for candidate in candidates:
-        assert candidate.adapted(graph).make(seed=1).seed == 1
+    graph, numbers = csbm(phi=0.5, n=60, features=4), neighbour_sum(n=60)
+    adapted = [candidate.adapted(one) for one in (graph, numbers) for candidate in candidates]
+    assert {candidate.kind for candidate in adapted} == set(KINDS)
+    for candidate in adapted:
+        assert candidate.make(seed=1).seed == 1
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """A regression from tables to record, page, predictions, service and export."""
 
 import json
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +15,14 @@ from gpatcher.datasets.synthetic import neighbour_sum
 from gpatcher.datasets.targets import component_target
 from gpatcher.errors import InputError
 from gpatcher.estimator.classifier import GPatcherRegressor
+from gpatcher.estimator.counterfactual import find_counterfactual
 from gpatcher.estimator.ensemble import load_model
 from gpatcher.estimator.onnx import export_onnx
 from gpatcher.estimator.tables import keep_tables
 from gpatcher.graph.graph import Graph
 from gpatcher.report.run import write_run_page
+from gpatcher.runs.compare import compare_runs
+from gpatcher.runs.estimate import estimate_fit
 from gpatcher.runs.evaluation import RegressionEvaluation, read_evaluation
 from gpatcher.runs.fit import FitOptions, fit_splits
 from gpatcher.runs.predict import write_predictions
@@ -182,3 +186,18 @@ def test_a_summary_of_negative_scores_is_not_clipped_at_zero():
 
 def test_settings_name_the_class(tables):
     assert GPatcherRegressor.from_settings(SETTINGS).fit(tables.graph).kind == "patch-regressor"
+
+
+def test_what_is_for_classes_alone_is_refused(run, tables, tmp_path):
+    with pytest.raises(InputError, match="predicts numbers"):
+        find_counterfactual(load_model(run[0], tables.graph), tables.graph, 3)
+    (tmp_path / "other").mkdir()
+    shutil.copy(run[0] / "predictions.parquet", tmp_path / "other")
+    with pytest.raises(InputError, match="predicts numbers"):
+        compare_runs([run[0], tmp_path / "other"])
+
+
+@pytest.mark.parametrize("model", ["fast", "auto"])
+def test_a_dry_run_estimates_it(tables, model):
+    settings = {"auto": {"quality": "quick"}} if model == "auto" else SETTINGS
+    assert estimate_fit(tables.graph, model, settings, FitOptions()).seconds > 0

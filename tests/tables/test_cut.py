@@ -9,6 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from gpatcher.errors import InputError
+from gpatcher.estimator.linear import LinearRegressor
 from gpatcher.estimator.trees import TreesClassifier
 from gpatcher.patches import Hop
 from gpatcher.runs.later import LaterNodes
@@ -93,6 +94,19 @@ def test_later_nodes_are_written_and_scored(tmp_path):
     ids = written["id"].to_numpy()
     assert sorted(ids) == sorted(np.flatnonzero(nodes["day"].to_numpy() > 100))
     assert written["label"].to_pylist() == np.where(y[ids] == 1, "b", "a").tolist()
+
+
+def test_later_nodes_of_a_regression_are_scored_too(tmp_path):
+    nodes, edges, _ = leaking()
+    numbers = np.arange(nodes.num_rows) / 4 - 3
+    priced = nodes.set_column(1, "label", [numbers])
+    tables = load(priced, edges, time="day", features=["size"], edge_time="when", cut=100, task="regression")
+    tables = tables.with_split()
+    later = read_later(tables)
+    notes = later.score(LinearRegressor(patches=Hop(size=8)).fit(tables.graph), tmp_path)
+    assert f"{tables.cut.later_nodes} labelled nodes among them: R²" in notes[1]
+    written = pa.parquet.read_table(tmp_path / "later.parquet")
+    assert written["label"].to_pylist() == numbers[written["id"].to_numpy()].tolist()
 
 
 def test_dates_fractions_and_types():

@@ -12,22 +12,10 @@ import tempfile
 import zlib
 from pathlib import Path
 
-from page import PAGE, made
+from page import PAGE, ROWS, made
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results" / "campaign"
-# row → tries of a full campaign
-ROWS = {
-    "damage": 2000,
-    "fields": 700,
-    "inputs": 1000,
-    "crash": 200,
-    "interrupt": 60,
-    "pairs": 40,
-    "disk": 80,
-    "memory": 80,
-    "threads": 12,
-}
 GOOD = ("right", "refused", "reported", "accepted", "differs")
 
 
@@ -87,7 +75,7 @@ def main() -> None:
     bases = Bases(scratch, None if options.only is None else options.only.split(","))
     try:
         bad = sum(
-            run_row(row, ROWS[row] if options.tries is None else options.tries, options.seed, out, bases)
+            run_row(row, ROWS[row][1] if options.tries is None else options.tries, options.seed, out, bases)
             for row in options.rows.split(",")
         )
     finally:

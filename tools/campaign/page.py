@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Any
 
 PAGE = Path("docs/reliability.md")
-TITLES = {
-    "damage": "damaged files: a bit, truncated, zeros, swapped, replaced, deleted",
-    "fields": "JSON files with a field removed or changed, half of them with a new checksum",
-    "inputs": "bad tables, options and places",
-    "crash": "SIGKILL at a random moment, then the command again",
-    "interrupt": "Ctrl-C at a random moment, then the command again",
-    "pairs": "the same command twice at once",
-    "disk": "full disk, or a limit on the size of files",
-    "memory": "too little memory",
+# row → what it does, and the tries of a full campaign
+ROWS = {
+    "damage": ("damaged files: a bit, truncated, zeros, swapped, replaced, deleted", 2000),
+    "fields": ("JSON files with a field removed or changed, half of them with a new checksum", 700),
+    "inputs": ("bad tables, options and places", 1000),
+    "crash": ("SIGKILL at a random moment, then the command again", 200),
+    "interrupt": ("Ctrl-C at a random moment, then the command again", 60),
+    "pairs": ("the same command twice at once", 40),
+    "disk": ("full disk, or a limit on the size of files", 80),
+    "memory": ("too little memory", 80),
+    "threads": ("one thread and two", 12),
 }
 COLUMNS = ("right", "refused", "reported", "accepted")
 
@@ -26,14 +28,18 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 def table(results: Path) -> str:
     """Return the table of outcomes."""
-    lines = ["| what | tries | right | refused | said and left out | other content accepted | did not hold |"]
+    lines = ["| what | tries made | right | refused | said and left out | other content accepted | did not hold |"]
     lines.append("|---|---|---|---|---|---|---|")
-    for row, title in TITLES.items():
+    for row, (title, full) in ROWS.items():
+        if row == "threads":
+            continue
         records = read(results / f"{row}.jsonl")
         counts = Counter(record["outcome"] for record in records)
         others = {name: count for name, count in counts.items() if name not in COLUMNS}
         bad = ", ".join(f"{count} {name}" for name, count in sorted(others.items())) or "0"
-        lines.append(f"| {title} | {len(records):,} | {' | '.join(str(counts[c]) for c in COLUMNS)} | {bad} |")
+        lines.append(
+            f"| {title} | {len(records):,} of {full:,} | {' | '.join(str(counts[c]) for c in COLUMNS)} | {bad} |"
+        )
     kinds = Counter(record["what"].partition(":")[0] for record in read(results / "damage.jsonl"))
     by_kind = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
     return "\n".join([*lines, "", f"Damages by kind of file: {by_kind or 'none'}."])

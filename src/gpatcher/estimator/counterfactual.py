@@ -65,9 +65,7 @@ def find_counterfactual(
     with the weights as they are.
     """
     if graph.is_regression:
-        raise InputError(
-            f"the labels of {graph.name} are numbers, so there is no class to change; leave --counterfactual out"
-        )
+        raise InputError("a counterfactual is a change of edges that changes a class; this model predicts numbers")
     now = classifier.decision_function(graph, [node])[0]
     if graph.n > _SPECTRAL and any(e.needs_eigenvectors for one in classifier.prepared() for e in one.extractors):
         raise InputError(

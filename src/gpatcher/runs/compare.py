@@ -62,6 +62,11 @@ def compare_runs(folders: Sequence[Path]) -> RunComparison:
         raise InputError(f"a comparison needs at least two runs, got {counted(len(folders), 'run')}")
     names = _names(folders)
     tables = [_test_nodes(folder) for folder in folders]
+    for folder, table in zip(folders, tables, strict=True):
+        if not _classes(table):
+            raise InputError(
+                f"{folder} predicts numbers; runs are compared by their classes, see its page for R² and RMSE"
+            )
     common = tables[0]["id"].unique()
     for table in tables[1:]:
         if table["id"].type != common.type:

@@ -46,9 +46,7 @@ class Estimate:
         minutes = f"{self.seconds:.0f} s" if self.seconds < 120 else f"{self.seconds / 60:.0f} min"
         minutes = minutes if self.seconds < 7200 else f"{self.seconds / 3600:.1f} h"
         disk = f"{self.disk / 2**20:,.0f} MiB" if self.disk < 2**30 else f"{self.disk / 2**30:.1f} GiB"
-        return (
-            f"about {minutes}, {self.memory / 2**30:.1f} GiB of memory and {disk} of disk; right within a factor of 2"
-        )
+        return f"about {minutes}, {self.memory / 2**30:.1f} GiB of memory and {disk} of disk, by a rough estimate"
 
 
 def estimate_patches(graph: Graph, extractor: PPR, threads: int | None = None) -> Estimate:
@@ -96,7 +94,7 @@ def estimate_fit(graph: Graph, model: str, settings: dict[str, Any], options: Fi
         seconds, disk = prepare + runs * train, size
     grown = (peak_rss_mb() - before) * scale * 2**20
     memory = (before * 2**20 + grown) * (1 if jobs == 1 else 1 + jobs / 2)
-    files = graph.nbytes + graph.n * (40 + 4 * graph.num_classes) + _PAGE
+    files = graph.nbytes + graph.n * (40 + 4 * graph.num_outputs) + _PAGE
     seconds *= runs if model == AUTO else 1
     return Estimate(_START + seconds * (1 + _AFTER), int(memory), int(disk + files))
 
