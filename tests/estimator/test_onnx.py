@@ -39,7 +39,7 @@ def served(path, inputs):
         },
         {
             "name": [{"name": "hop", "size": 4}, {"name": "ppr", "size": 5}],
-            "model": {"rounds": 2, "norm": "batch", "readout": ("ego", "mean", "labels")},
+            "model": {"rounds": 3, "norm": "batch", "readout": ("ego", "mean", "labels"), "jump": True},
         },
     ],
     ids=["sparse with empty positions", "fixed and learned", "two fixed and labels", "rounds and labels"],

@@ -44,7 +44,7 @@ def deep(sources, *, rounds=2, norm="batch", structure=(), **train):
         patches=sources,
         features=FeatureConfig(structure=structure),
         model=ModelConfig(
-            hidden=8, mixer_hidden=4, rounds=rounds, norm=norm, readout=("ego", "mean", "mixer", "labels")
+            hidden=8, mixer_hidden=4, rounds=rounds, norm=norm, jump=True, readout=("ego", "mean", "mixer", "labels")
         ),
         train=TrainConfig(**{"epochs": 4, "lr": 0.02, "filter_lr": 10.0, "reselect_every": 3, **train}),
     )

@@ -49,18 +49,21 @@ def weights(source, n):
     return matrix
 
 
-@pytest.mark.parametrize("norm", ["layer", "batch", "none"])
+@pytest.mark.parametrize(("norm", "jump"), [("layer", False), ("batch", True), ("none", False), ("layer", True)])
 @pytest.mark.parametrize("kind", SOURCES)
-def test_rounds_are_the_formula(graph, kind, norm):
-    model = build(graph, SOURCES[kind], rounds=3, norm=norm).eval()
+def test_rounds_are_the_formula(graph, kind, norm, jump):
+    model = build(graph, SOURCES[kind], rounds=3, norm=norm, jump=jump).eval()
     x = FeatureTable(graph.x)
+
     with torch.no_grad():
         means = [weights(source, graph.n) for source in model.sources]
         h = torch.relu(torch.as_tensor(np.array(graph.x)).float() @ model.weight + model.bias)
+        passed = [h]
         for round_, update in zip(model.rounds[:2], model.updates, strict=True):
             z = round_.norm(h)
             h = h + torch.relu(update(torch.cat([z] + [mean @ z for mean in means], 1)))
-        z = model.rounds[2].norm(h)
+            passed.append(h)
+        z = model.rounds[2].norm(torch.cat(passed, 1) if jump else h)
         expected = model.classifier(torch.cat([z] + [mean @ z for mean in means], 1))
         torch.testing.assert_close(model(x, torch.arange(graph.n)), expected, atol=1e-5, rtol=1e-4)
         some = torch.tensor([7, 3])
@@ -88,7 +91,8 @@ def test_chunks_change_neither_logits_nor_gradients(graph, monkeypatch, kind):
     results = []
     for chunk in (1 << 16, 17):
         monkeypatch.setattr(module, "_CHUNK", chunk)
-        model = build(graph, SOURCES[kind], rounds=3, readout=("ego", "mean", "mixer"), dropout=0.0, input_dropout=0.0)
+        shape = {"rounds": 3, "readout": ("ego", "mean", "mixer"), "jump": True}
+        model = build(graph, SOURCES[kind], dropout=0.0, input_dropout=0.0, **shape)
         logits = model(FeatureTable(graph.x), torch.arange(graph.n))
         logits.square().sum().backward()
         results.append([logits.detach()] + [p.grad for p in model.parameters() if p.grad is not None])

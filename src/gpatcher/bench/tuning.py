@@ -101,16 +101,19 @@ _DEEP: Space = {
     "train.lr": [0.01, 0.005, 0.003, 0.001],
     "train.weight_decay": [5e-4, 0.0, 5e-5, 2e-3, 5e-3],
     "train.monitor": ["accuracy", "loss"],
+    "train.ema_decay": [0.0, 0.95],
     "features.normalise": ["none", "l1", "l2"],
     "features.adjacency_features": [False, True],
     "features.structure": ["", "degree,clustering"],
-    "model.hidden": [64, 128],
-    "model.dropout": [0.5, 0.2, 0.7],
+    "model.hidden": [64, 128, 256],
+    "model.dropout": [0.5, 0.2, 0.7, 0.0],
     "model.input_dropout": [0.2, 0.0, 0.5],
+    "model.head_layers": [1, 2],
+    "model.jump": [False, True],
     "model.rounds": [4, 1, 2, 8, 12],
     "model.norm": ["batch", "layer"],
     "model.aggregate": ["sum", "mean"],
-    "model.readout": ["ego,mean", "ego,mean,labels", "ego,mean,mixer"],
+    "model.readout": ["ego,mean", "mean", "ego,mean,labels", "ego,mean,mixer"],
     "patches": [
         "hop:size=512",
         "hop:size=512,direction=out",
@@ -120,17 +123,30 @@ _DEEP: Space = {
         "ppr:size=32",
     ],
 }
+_TWO_ROUNDS = {"patches": _OUT_AND_IN, "model.rounds": 2, "model.norm": "layer", "model.input_dropout": 0.5}
+_ONE_ROUND = {
+    "patches": _OUT_AND_IN,
+    "model.rounds": 1,
+    "model.input_dropout": 0.5,
+    "train.weight_decay": 5e-3,
+    "train.monitor": "loss",
+}
+_ONE_DIRECTION = {
+    "patches": "hop:size=512,direction=out",
+    "model.jump": True,
+    "model.readout": "mean",
+    "model.dropout": 0.0,
+    "model.input_dropout": 0.0,
+    "train.weight_decay": 0.0,
+}
 _DEEP_STARTS: list[dict[str, Any]] = [
+    {**_ONE_ROUND, "features.adjacency_features": True},
+    _ONE_DIRECTION,
     {},
-    {"patches": _OUT_AND_IN, "model.rounds": 2, "model.norm": "layer", "model.input_dropout": 0.5},
+    _TWO_ROUNDS,
+    {**_ONE_ROUND, "model.hidden": 256, "model.input_dropout": 0.2, "model.head_layers": 2, "train.ema_decay": 0.95},
+    {**_TWO_ROUNDS, "model.rounds": 4, "model.jump": True},
     {"model.rounds": 12, "model.dropout": 0.2, "model.input_dropout": 0.0, "train.weight_decay": 0.0},
-    {"patches": _OUT_AND_IN, "model.rounds": 1, "model.input_dropout": 0.5, "train.monitor": "loss"},
-    {
-        "patches": "hop:size=512,direction=out",
-        "model.rounds": 2,
-        "features.adjacency_features": True,
-        "features.normalise": "l2",
-    },
     {
         "patches": "hop:size=512 + ppr:size=32,c=0.9",
         "model.rounds": 1,

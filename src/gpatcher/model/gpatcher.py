@@ -56,6 +56,9 @@ class ModelConfig:
         reads the last.
     norm : {"layer", "batch", "none"}
         Normalisation before each round, if there are several.
+    jump : bool
+        Whether the last round reads the nodes as they were after each of the others, side by side (jumping knowledge,
+        Xu et al., 2018).
     ego_gate, mixer_gate : float
         Fixed factors that scale these readouts; smaller ones learn more slowly.
     mean_ego : bool
@@ -76,6 +79,7 @@ class ModelConfig:
     readout: tuple[str, ...] = READOUTS
     rounds: int = 1
     norm: str = "layer"
+    jump: bool = False
     ego_gate: float = 1.0
     mixer_gate: float = 1.0
     mean_ego: bool = False
@@ -155,19 +159,19 @@ class Batch:
 class Round(nn.Module):
     """One round: concatenates the node itself and, for each source, the mean of its patch and the mixed patch."""
 
-    def __init__(self, sizes: Sequence[int], config: ModelConfig) -> None:
+    def __init__(self, sizes: Sequence[int], config: ModelConfig, hidden: int) -> None:
         super().__init__()
         self.config = config
-        self.norm = NORMS[config.norm](config.hidden) if config.rounds > 1 else nn.Identity()
+        self.norm = NORMS[config.norm](hidden) if config.rounds > 1 else nn.Identity()
         self.gates = {"ego": config.ego_gate, "mean": 1.0, "mixer": config.mixer_gate}
         width = config.mixer_hidden or config.hidden
         if "mixer" in config.readout:
-            narrow = nn.Linear(config.hidden, width) if width != config.hidden else nn.Identity()
+            narrow = nn.Linear(hidden, width) if width != hidden else nn.Identity()
             self.rows = nn.Sequential(narrow, nn.LayerNorm(width))  # per node, before the gather
             self.mixers = nn.ModuleList(
                 PatchMixer(size, width, config.layers, config.dropout, config.skip) for size in sizes
             )
-        widths = {"ego": config.hidden, "mean": len(sizes) * config.hidden, "mixer": len(sizes) * width}
+        widths = {"ego": hidden, "mean": len(sizes) * hidden, "mixer": len(sizes) * width}
         self.width = sum(widths[name] for name in config.readout if name in widths)
 
     def forward(self, h: Tensor, views: Sequence[PatchView]) -> Tensor:
@@ -236,12 +240,12 @@ class GPatcher(nn.Module):
         self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(features, config.hidden)))
         self.bias = nn.Parameter(torch.zeros(config.hidden))
         sizes = [source.size for source in self.sources]
-        rounds = nn.ModuleList(Round(sizes, config) for _ in range(config.rounds))
+        widths = [config.hidden] * (config.rounds - 1) + [config.hidden * (config.rounds if config.jump else 1)]
+        rounds = nn.ModuleList(Round(sizes, config, width) for width in widths)
         self.rounds: Sequence[Round] = rounds  # type: ignore[assignment]
-        width = self.rounds[0].width
-        self.updates = nn.ModuleList(nn.Linear(width, config.hidden) for _ in range(config.rounds - 1))
+        self.updates = nn.ModuleList(nn.Linear(round_.width, config.hidden) for round_ in self.rounds[:-1])
         numbers = labels is not None and labels.is_floating_point()
-        readout = width + len(sizes) * (2 if numbers else classes) * self.reads_labels
+        readout = self.rounds[-1].width + len(sizes) * (2 if numbers else classes) * self.reads_labels
         if config.head_layers == 1:
             self.classifier: nn.Module = nn.Linear(readout, classes)
         else:
@@ -339,7 +343,11 @@ class GPatcher(nn.Module):
         return dropout(F.relu(z), self.config.dropout, self.training)
 
     def propagate(self, h: Tensor, chunks: Sequence[Sequence[PatchView]]) -> Tensor:
-        """Return h after all rounds but the last, shape (n, h); ``chunks`` are the patches of all nodes."""
+        """Return the input of the last round, shape (n, h), or (n, R h) with ``jump``.
+
+        ``chunks`` are the patches of all nodes.
+        """
+        outputs = [h]
         for round_, update in zip(self.rounds[:-1], self.updates, strict=True):
             z = round_.norm(h)
 
@@ -351,7 +359,8 @@ class GPatcher(nn.Module):
             else:
                 added = [read(views) for views in chunks]
             h = h + torch.cat(added)
-        return h
+            outputs.append(h)
+        return torch.cat(outputs, 1) if self.config.jump else h
 
     def _all_views(self, n: int, device: torch.device) -> list[tuple[PatchView, ...]]:
         """Return the patches of all nodes in chunks; those of fixed sources are built once."""

@@ -1,9 +1,10 @@
-"""Beyond the paper: what each part of Deep-GPatcher is worth, none of it tuned to a data set."""
+"""Beyond the paper: what each part of Deep-GPatcher, and the mixer, is worth, none of it tuned to a data set."""
 
 from typing import Any
 
 from gpatcher.bench.plan import Experiment, Row
 
+_PLAIN = {"model.readout": ["ego", "mean"]}
 _MIXER = {"model.readout": ["ego", "mean", "mixer"]}
 _CHANGES: dict[str, dict[str, Any]] = {
     "default": {},
@@ -17,11 +18,16 @@ _CHANGES: dict[str, dict[str, Any]] = {
 }
 EXPERIMENT = Experiment(
     title="What each part is worth",
-    description="Deep-GPatcher at its defaults, with one part changed at a time. The records hold validation accuracy "
-    "beside test accuracy, so that a part can be judged without the test nodes.",
+    description="Deep-GPatcher and Fast-GPatcher at their defaults, with one part changed at a time. The records hold "
+    "validation accuracy beside test accuracy, so that a part can be judged without the test nodes.",
     datasets=("texas", "wisconsin", "cornell", "chameleon-filtered-directed", "squirrel-filtered-directed"),
     rows={
         **{name: Row("deep", changes, preset="default") for name, changes in _CHANGES.items()},
         "with the mixer, members shuffled": Row("deep", _MIXER, preset="default", ablation={"shuffle_patches": True}),
+        "fast, without the mixer": Row("fast", _PLAIN, preset="default"),
+        "fast, with the mixer": Row("fast", _MIXER, preset="default"),
+        "fast, with the mixer, members shuffled": Row(
+            "fast", _MIXER, preset="default", ablation={"shuffle_patches": True}
+        ),
     },
 )
