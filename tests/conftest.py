@@ -2,6 +2,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -88,6 +89,18 @@ def _opened(browser, path, width=1180, scheme="light"):
     page.goto(Path(path).resolve().as_uri())
     page.wait_for_selector(".figure .main-svg")
     return page, [r for r in requests if not r.startswith(("file:", "data:", "blob:"))], errors
+
+
+@pytest.fixture
+def shortened():
+    """Return a candidate of the portfolio with five epochs or trees."""
+
+    def shorten(candidate):
+        changes = {"patches": {"train": {"epochs": 5}}, "trees": {"model": {"iterations": 5}}}.get(candidate.kind, {})
+        parts = {section: {**candidate.settings.get(section, {}), **part} for section, part in changes.items()}
+        return replace(candidate, settings={**candidate.settings, **parts})
+
+    return shorten
 
 
 @pytest.fixture

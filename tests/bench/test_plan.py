@@ -37,7 +37,7 @@ from gpatcher.spectral.heterophily import heterophily
 
 def test_there_is_an_experiment_for_every_table_and_figure():
     paper = ["table1", "induced", "extractors", "order", "statistics", "sensitivity", "response", "runtime"]
-    assert experiment_names() == [*paper, "leak_free", "csbm_sweep", "defaults", "directed", "parts"]
+    assert experiment_names() == [*paper, "leak_free", "csbm_sweep", "defaults", "directed", "parts", "regression"]
     with pytest.raises(InputError, match="did you mean table1"):
         load_experiment("tabel1")
 

@@ -91,11 +91,39 @@ def test_settings_lists_every_setting(run):
     assert json.loads(run("settings", "--model", "gcn", "--json").stdout)["model"]["hidden"] == 64
 
 
-def test_help_imports_nothing_heavy():
-    heavy = ["torch", "numba", "numpy", "plotly", "pyarrow", "sklearn"]
-    code = f"import sys, gpatcher.cli; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+# from light to heavy, in one process: a command loads what those before it did, and these modules
+HEAVY = {"numpy", "scipy", "numba", "plotly", "pyarrow", "pandas", "torch", "torch_geometric", "sklearn", "ray"}
+LOADED = {
+    "--help": set(),
+    "fit --help": set(),
+    "datasets": set(),
+    "bench --list": set(),
+    "store --help": set(),
+    "verify graph": {"numpy"},
+    "store csbm:n=200,features=4 --out new": {"numpy", "scipy", "numba", "pyarrow"},
+    "diagnose csbm:n=200,features=4": {"numpy", "scipy", "numba", "pyarrow", "plotly"},
+}
+
+
+def test_light_commands_load_nothing_heavy(run, tmp_path):
+    run("store", "csbm:n=50,features=4", "--out", "graph")
+    code = f"""
+import sys
+from gpatcher.cli import main
+for command in {list(LOADED)}:
+    sys.argv = ["gpatcher", *command.split()]
+    try:
+        main()
+    except SystemExit as ended:
+        assert not ended.code, command
+    print("loaded:", *{HEAVY} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    loaded = [set(line.split()[1:]) for line in done.stdout.splitlines() if line.startswith("loaded:")]
+    assert len(loaded) == len(LOADED)
+    for (command, allowed), modules in zip(LOADED.items(), loaded, strict=True):
+        assert modules <= allowed, f"gpatcher {command} loads {modules - allowed}"
 
 
 def test_diagnose_a_generator(run):

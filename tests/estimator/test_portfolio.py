@@ -5,6 +5,7 @@ import runpy
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gpatcher.datasets.synthetic import csbm, neighbour_sum
@@ -21,6 +22,16 @@ def test_every_candidate_can_be_made_and_has_a_name_of_its_own():
     assert {candidate.kind for candidate in adapted} == set(KINDS)
     for candidate in adapted:
         assert candidate.make(seed=1).seed == 1
+
+
+@pytest.mark.parametrize("candidate", shipped_portfolio(), ids=lambda candidate: candidate.name)
+def test_every_candidate_trains(candidate, shortened):
+    graph = csbm(phi=0.5, n=60, features=4)
+    model = shortened(candidate.adapted(graph)).make().fit(graph)
+    logits = model.decision_function()
+    assert logits.shape == (60, 2)
+    assert np.isfinite(logits).all()
+    assert not np.allclose(logits, logits[0])
 
 
 @pytest.mark.slow

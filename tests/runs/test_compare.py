@@ -65,6 +65,24 @@ def test_runs_that_cannot_be_compared(tmp_path):
         compare_runs([first, apart])
 
 
+def test_numbers_are_refused(tmp_path):
+    first = write_run(tmp_path / "one", range(10), set())
+    (tmp_path / "two").mkdir()
+    rows = [{"id": "n0", "predicted": 0.5, "label": 0.4, "part": "test"}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "two" / "predictions.parquet")
+    with pytest.raises(InputError, match="two predicts numbers"):
+        compare_runs([first, tmp_path / "two"])
+
+
+def test_an_id_of_several_types_is_several_nodes(tmp_path):
+    for name in ("one", "two"):
+        folder = write_run(tmp_path / name, range(4), {0, 1})
+        table = pq.read_table(folder / "predictions.parquet").slice(0, 4)
+        typed = [table.append_column("type", pa.array([kind] * 4)) for kind in ("shop", "person")]
+        pq.write_table(pa.concat_tables(typed), folder / "predictions.parquet")
+    assert len(compare_runs([tmp_path / "one", tmp_path / "two"]).ids) == 8
+
+
 def test_folders_of_one_name_are_told_apart(tmp_path):
     folders = [write_run(tmp_path / part / "run", range(10), set(range(5))) for part in ("x", "y")]
     comparison = compare_runs(folders)

@@ -133,6 +133,7 @@ def test_what_is_recorded(several, tmp_path):
     assert seen.epochs[0] == (1, 2, 1, 12)
     assert seen.epochs[-1] == (2, 2, done[1]["epochs"], 12)
     assert seen.stages == [
+        "predicting",
         "training baselines for comparison",
         "training baselines for comparison: 1 of 2 done",
         "training baselines for comparison: 2 of 2 done",
@@ -180,6 +181,7 @@ def test_the_model_that_validated_best_is_kept(several, tmp_path):
         "evaluation.json",
         "model.json",
         "model.safetensors",
+        "predictions.parquet",
         "records.jsonl",
         "run.json",
     ]

@@ -62,7 +62,7 @@ def expected(bases: Bases, work: Work) -> dict[str, bytes]:
         bases.call(*work.words, folder=folder)
         shutil.rmtree(folder)
         folder = bases.fresh(work.copied)
-        ended = bases.run(work.words, folder, fork=work is not WORKERS)
+        ended = bases.run(work.words, folder, fork=work is not WORKERS, timeout=900.0)
         if ended.outcome != "done":
             raise SystemExit(f"{work.name} fails without interruption: {ended.err}")
         bases.right[work.name], bases.seconds[work.name] = answer(folder, work), ended.seconds

@@ -141,7 +141,7 @@ class Process:
             self._code = os.waitstatus_to_exitcode(status)
         return self._code
 
-    def wait(self, timeout: float = 120.0) -> Ended:
+    def wait(self, timeout: float = 300.0) -> Ended:
         """Wait for the end; a process that takes longer is killed and counts as hung."""
         deadline = time.monotonic() + timeout
         while (code := self.poll()) is None and time.monotonic() < deadline:
@@ -181,7 +181,7 @@ def run(
     folder: Path,
     environment: dict[str, str] | None = None,
     *,
-    timeout: float = 120.0,
+    timeout: float = 300.0,
     before: Callable[[], None] | None = None,
     fork: bool = True,
 ) -> Ended:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from gpatcher.runs.run import Job
     from gpatcher.runs.settings import Shipped
 
-Cells = dict[str, dict[str, list[float]]]  # row → data set → mean and standard deviation, %
 
 PAPER_DATASETS = ("texas", "cornell", "wisconsin", "chameleon", "squirrel", "actor", "cora", "citeseer", "pubmed")
 # all models and their titles; the title of a new one is its name

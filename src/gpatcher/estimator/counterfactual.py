@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,13 +44,15 @@ class Counterfactual:
         return f"{text}. No single edge, {which}, is enough; a smaller set may exist, the search is greedy ({tried})."
 
 
-def drop_edges(graph: Graph, dropped: npt.NDArray[np.bool_]) -> Graph:
-    """Return a graph without some of the stored edges, given as a mask."""
-    source = np.repeat(np.arange(graph.n), np.diff(graph.indptr))[~dropped]
+def drop_edges(graph: Graph, drop: Callable[[IntArray, IntArray], npt.NDArray[np.bool_]]) -> Graph:
+    """Return a graph without the edges of any type for whose sources and targets ``drop`` returns True."""
+    source, target = np.repeat(np.arange(graph.n), np.diff(graph.indptr)), np.asarray(graph.indices)
+    kept = ~drop(source, target)
     indptr = np.zeros(graph.n + 1, np.int64)
-    np.cumsum(np.bincount(source, minlength=graph.n), out=indptr[1:])
-    weights = None if graph.weights is None else np.asarray(graph.weights)[~dropped]
-    return replace(graph, indptr=indptr, indices=np.asarray(graph.indices)[~dropped], weights=weights)
+    np.cumsum(np.bincount(source[kept], minlength=graph.n), out=indptr[1:])
+    weights = None if graph.weights is None else np.asarray(graph.weights)[kept]
+    relations = {name: drop_edges(part, drop) for name, part in graph.relations.items()}
+    return replace(graph, indptr=indptr, indices=target[kept], weights=weights, relations=relations)
 
 
 def find_counterfactual(
@@ -73,8 +76,6 @@ def find_counterfactual(
     neighbours = neighbours[neighbours != node]
     if first is not None:
         neighbours = np.concatenate([first[np.isin(first, neighbours)], np.setdiff1d(neighbours, first)])
-    source = np.repeat(np.arange(graph.n), np.diff(graph.indptr))
-    target = np.asarray(graph.indices)
     best = int(now.argmax())
     tried = 0
 
@@ -82,8 +83,7 @@ def find_counterfactual(
         """Return the logit of the present class minus the largest other one without these edges, and the class."""
         nonlocal tried
         tried += 1
-        dropped = ((source == node) & np.isin(target, removed)) | ((target == node) & np.isin(source, removed))
-        changed = drop_edges(graph, dropped)
+        changed = drop_edges(graph, lambda a, b: (a == node) & np.isin(b, removed) | (b == node) & np.isin(a, removed))
         logits = classifier.on_graph(changed).decision_function(changed, [node])[0]
         return float(logits[best] - np.delete(logits, best).max()), int(logits.argmax())
 

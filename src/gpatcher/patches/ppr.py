@@ -112,7 +112,16 @@ def walk_adjacency(graph: Graph, self_loops: bool, direction: str = "both") -> W
         matrix = directed_adjacency(graph, self_loops, direction)
         indptr, indices, weights = matrix.indptr.astype(np.int64), matrix.indices, matrix.data
         degree = np.asarray(matrix.sum(axis=1))
-    return WalkAdjacency(indptr, indices, weights, degree, degree_codes(degree), direction == "both")
+    weights = None if weights is None else _read_only(weights)
+    indptr, indices, degree, codes = map(_read_only, (indptr, indices, degree, degree_codes(degree)))
+    return WalkAdjacency(indptr, indices, weights, degree, codes, direction == "both")
+
+
+def _read_only(array: Array) -> Array:
+    """Return a view like the arrays of a graph, or of a Ray task, so that kernels are compiled once for all of them."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 _ADJACENCIES: MutableMapping[Graph, dict[tuple[bool, str], WalkAdjacency]] = WeakKeyDictionary()

@@ -154,4 +154,9 @@ def _test_nodes(folder: Path) -> pa.Table:
         raise InputError(
             f"{path} cannot be read ({error}); 'gpatcher predict {folder} --out {path}' writes it again"
         ) from None
+    if not pa.types.is_string(table["predicted"].type):
+        raise InputError(f"{folder} predicts numbers; 'gpatcher compare' compares runs that predict classes")
+    if "type" in table.column_names:  # an id may occur in several types
+        key = pa.compute.binary_join_element_wise(table["type"].cast(pa.string()), table["id"].cast(pa.string()), " ")
+        table = table.set_column(table.column_names.index("id"), "id", key)
     return table.filter((pa.compute.field("part") == "test") & pa.compute.field("label").is_valid())

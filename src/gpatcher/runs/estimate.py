@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from gpatcher.arrays import IntArray
 from gpatcher.estimator.classifier import GPatcherClassifier, GPatcherRegressor, PatchModel
-from gpatcher.estimator.ensemble import QUALITIES, AutoClassifier
+from gpatcher.estimator.ensemble import QUALITIES, AutoClassifier, AutoRegressor
 from gpatcher.estimator.members import choose_jobs, make_folds
 from gpatcher.estimator.memory import peak_rss_mb, reset_peak
 from gpatcher.graph.graph import Graph
@@ -46,9 +46,7 @@ class Estimate:
         minutes = f"{self.seconds:.0f} s" if self.seconds < 120 else f"{self.seconds / 60:.0f} min"
         minutes = minutes if self.seconds < 7200 else f"{self.seconds / 3600:.1f} h"
         disk = f"{self.disk / 2**20:,.0f} MiB" if self.disk < 2**30 else f"{self.disk / 2**30:.1f} GiB"
-        return (
-            f"about {minutes}, {self.memory / 2**30:.1f} GiB of memory and {disk} of disk; right within a factor of 2"
-        )
+        return f"about {minutes}, {self.memory / 2**30:.1f} GiB of memory and {disk} of disk, by a rough estimate"
 
 
 def estimate_patches(graph: Graph, extractor: PPR, threads: int | None = None) -> Estimate:
@@ -74,7 +72,8 @@ def estimate_fit(graph: Graph, model: str, settings: dict[str, Any], options: Fi
     jobs = 1
     if model == AUTO:
         quality = QUALITIES[settings["auto"]["quality"]]
-        classifier = AutoClassifier(quality=settings["auto"]["quality"], memory=options.memory)
+        kind = AutoRegressor if graph.is_regression else AutoClassifier
+        classifier = kind(quality=settings["auto"]["quality"], memory=options.memory)
         chosen, _ = classifier._applicable(graph, quality.members)
         folds = 1
         if options.cross_validate and split is not None:
@@ -89,8 +88,8 @@ def estimate_fit(graph: Graph, model: str, settings: dict[str, Any], options: Fi
         seconds = min(seconds / jobs, budget or np.inf)
     else:
         how: dict[str, Any] = {"memory": options.memory, "device": options.device}
-        kind = GPatcherRegressor if graph.is_regression else GPatcherClassifier
-        single = kind.from_settings(complete(settings, model), **how)
+        one = GPatcherRegressor if graph.is_regression else GPatcherClassifier
+        single = one.from_settings(complete(settings, model), **how)
         prepare, train, size = _measure(single, small, scale)
         seconds, disk = prepare + runs * train, size
     grown = (peak_rss_mb() - before) * scale * 2**20

@@ -64,8 +64,7 @@ def measure_importance(
             permuted = (replace(graph, x=_permute(graph.x, a, b, rng)) for _ in range(_REPEATS))
             # the patches are those of the graph, and not computed again
             add(name, [loss(changed, list(shared)) for changed in permuted])
-    source = np.repeat(np.arange(graph.n), np.diff(graph.indptr))
-    add(EDGES, [loss(drop_edges(graph, np.isin(source, nodes) | np.isin(graph.indices, nodes)))])
+    add(EDGES, [loss(drop_edges(graph, lambda a, b: np.isin(a, nodes) | np.isin(b, nodes)))])
     return sorted(results, key=lambda one: -one.lost)
 
 
