@@ -37,7 +37,7 @@ EVALUATION = "evaluation.json"
 _MAX_NODES, _MAX_EDGES = 200_000, 20_000_000
 LEVELS = (0.8, 0.9, 0.95)  # of conformal sets and intervals
 _EXPLAINED, _EXPLAINED_WRONG = 200, 150  # nodes to explain, and the maximum of misclassified ones among them
-_FEWER = 20  # of an ensemble or with several rounds, where an explanation covers the whole receptive field
+_FEWER = 20  # with several rounds, where an explanation covers the whole receptive field
 _MAX_CHANGED = 20_000  # nodes up to which predictions on changed graphs are computed
 
 
@@ -268,7 +268,9 @@ def evaluate(
         by_degree = _by_degree(np.diff(graph.undirected().indptr)[nodes], y, predictions)
         if graph.n <= _MAX_CHANGED:
             importance = measure_importance(classifier, graph, nodes, encoder)
-        if len(classes) > 1 and (isinstance(classifier, GPatcherClassifier) or graph.n <= _MAX_CHANGED):
+        if not isinstance(classifier, GPatcherClassifier):  # seconds for each node
+            notes = [*notes, "Single nodes of an ensemble are explained by 'gpatcher explain RUN ID'."]
+        elif len(classes) > 1:
             chosen, misclassified, misclassified_shown = _sample(classifier, graph)
             explanations = classifier.explain_nodes(chosen, graph)
     training = getattr(classifier, "result_", None)
@@ -397,14 +399,13 @@ def _compare(
     return comparisons
 
 
-def _sample(classifier: NodeClassifier, graph: Graph) -> tuple[IntArray, int, int]:
+def _sample(classifier: GPatcherClassifier, graph: Graph) -> tuple[IntArray, int, int]:
     """Choose nodes to explain: misclassified ones first, test before validation, then others at random."""
     split, y = classifier.split_, graph.labels()
     held_out = np.concatenate([split.test, split.val])
     held_out = held_out[y[held_out] >= 0]
     wrong = held_out[classifier.decision_function(graph, held_out).argmax(1) != y[held_out]]
-    single = isinstance(classifier, GPatcherClassifier) and classifier.model.rounds == 1
-    share = 1 if single else _FEWER
+    share = 1 if classifier.model.rounds == 1 else _FEWER
     first = wrong[: _EXPLAINED_WRONG // share]
     rest = np.setdiff1d(np.arange(graph.n), first)
     others = np.random.default_rng(0).choice(rest, min(rest.size, _EXPLAINED // share - first.size), replace=False)
