@@ -54,6 +54,19 @@ def test_a_folder_is_no_file(tmp_path, monkeypatch, place):
     assert names(tmp_path) == []
 
 
+def test_a_pipe_is_not_replaced(tmp_path):
+    """A rename would put a file in the place of a pipe, or of a device such as /dev/null."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    link = tmp_path / "link"
+    link.symlink_to(pipe)
+    for path in (pipe, link):
+        with pytest.raises(InputError, match=f"{path.name} cannot be written: it is not a regular file"):
+            io.write_text(path, "x")
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+
+
 def test_json_without_nan(tmp_path):
     with pytest.raises(ValueError, match="Out of range"):
         io.write_json(tmp_path / "file", float("nan"))

@@ -36,6 +36,7 @@ _SMALL_BYTES = 1 << 26  # files up to this size are compared with their checksum
 def draft_of(path: str | Path) -> Iterator[Path]:
     """Yield the path of a draft, which replaces ``path`` if the block ends without an error."""
     path = Path(path)
+    check_replaceable(path)
     draft = _own_draft(path)
     try:
         yield draft
@@ -47,6 +48,12 @@ def draft_of(path: str | Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # renamed, or never created
             draft.unlink()
+
+
+def check_replaceable(path: Path) -> None:
+    """Refuse to write to a device, a pipe or a folder: a rename would replace it."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} cannot be written: it is not a regular file; choose another path")
 
 
 def _own_draft(path: Path) -> Path:

@@ -114,7 +114,7 @@ def test_sets_beside_the_predictions(run_here, trained, folder, kind):
     labels = pa.csv.read_csv(folder / "nodes.csv")["label"].to_pylist()
     test = GPatcherClassifier.load(trained).split_.test
     share = np.mean([labels[v] in sets[v] for v in test])
-    assert f"hold the label of {share:.1%} of {len(test)} test nodes" in shown
+    assert f"contain the label of {share:.1%} of {len(test)} test nodes" in shown
 
 
 def test_the_level_must_lie_in_the_unit_interval(run_here, trained):

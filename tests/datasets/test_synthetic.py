@@ -411,7 +411,7 @@ def test_source_keeps_all_digits_of_a_seed():
         ("csbm:p=3", "csbm has no argument 'p'; it has phi, n, degree, features, epsilon, seed, train, val"),
         ("csbm:n=12,n=14", "n is given twice"),
         ("csbm:n=1000000000000", "would take about .* GiB of memory, and .* GiB are free; lower n"),
-        ("minesweeper:rows=1e9,columns=1e9", "GiB are free"),
+        ("board:rows=1e9,columns=1e9", "GiB are free"),
         ("csbm:n=1.5", "n must be an integer, got '1.5'"),
         ("csbm:n=many", "n must be an integer, got 'many'"),
         ("csbm:n=inf", "n must be an integer, got 'inf'"),

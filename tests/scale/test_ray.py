@@ -44,6 +44,7 @@ def test_a_killed_training_worker(cluster):
         "evaluation.json",
         "model.json",
         "model.safetensors",
+        "predictions.parquet",
         "records.jsonl",
         "run.json",
     ]

@@ -181,6 +181,7 @@ class StubRun:
             "id": name,
             "predicted": "a",
             "runner_up": "b",
+            "classes": ["a", "b"],
             "words": ["Because."],
             "columns": [],
             "members": [member],

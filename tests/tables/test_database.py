@@ -392,9 +392,10 @@ def test_decimals_are_those_of_parquet(typed, tmp_path):
     edges = pa.table({"source": nodes["id"][:-1], "target": nodes["id"][1:]})
     pa.parquet.write_table(nodes, tmp_path / "n.parquet")
     pa.parquet.write_table(edges, tmp_path / "e.parquet")
-    expected = read_tables(tmp_path / "n.parquet", tmp_path / "e.parquet")
+    classes = {"task": "classification"}
+    expected = read_tables(tmp_path / "n.parquet", tmp_path / "e.parquet", **classes)
     query = "SELECT money AS id, money AS label FROM n"
-    graph = read_tables(query, links("money"), database=typed.full_url)
+    graph = read_tables(query, links("money"), database=typed.full_url, **classes)
     assert graph.classes == expected.classes
     assert graph.node_ids.tolist() == expected.node_ids.tolist()
 

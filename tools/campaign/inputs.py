@@ -195,7 +195,7 @@ def bad_options(bases: Bases, rng: np.random.Generator) -> tuple[str, tuple[str,
 
 
 def bad_places(bases: Bases, rng: np.random.Generator) -> tuple[str, tuple[str, ...], Path]:
-    """Give a command a path that is not what it should be."""
+    """Give a command a path that is not what it should be; all of them in a folder of the campaign."""
     folder = bases.fresh(("nodes.csv", "edges.csv", "graph", "fast", "patches"))
     (folder / "empty").mkdir()
     (folder / "file").write_text("x")
@@ -206,9 +206,8 @@ def bad_places(bases: Bases, rng: np.random.Generator) -> tuple[str, tuple[str, 
     (folder / "link").symlink_to("graph")
     shutil.copytree(folder / "graph", folder / "[/b] =x 💥\n")
     places = (
-        "missing", "empty", "file", "blank", "fifo", "loop", "nowhere", "link", "[/b] =x 💥\n", "/dev/null",
-        "/dev/full", "/dev/zero", "/proc/self/mem", "/proc", ".", "..", "file/below", "x" * 300, "graph",
-        "fast", "patches", "nodes.csv", "fast/model.json", "\udcff",
+        "missing", "empty", "file", "blank", "fifo", "loop", "nowhere", "link", "[/b] =x 💥\n", ".", "..",
+        "file/below", "x" * 300, "graph", "fast", "patches", "nodes.csv", "fast/model.json", "\udcff",
     )  # fmt: skip
     place = places[rng.integers(len(places))]
     tables = ("--nodes", "nodes.csv", "--edges", "edges.csv")
@@ -240,9 +239,9 @@ def bad_places(bases: Bases, rng: np.random.Generator) -> tuple[str, tuple[str, 
         ("fit", "cora", "--root", place, *SMALL),
     )
     words = options[rng.integers(len(options))]
-    if words[0] == "verify" and place in ("/proc", "..", "."):
+    if words[0] == "verify" and place in ("..", "."):
         words = ("report", place)  # nobody asks how long it takes to verify a whole disk
-    if place in ("/proc", "..", ".") and "--overwrite" in words:
+    if place in ("..", ".") and "--overwrite" in words:
         words = words[:-1]
     return " ".join(words)[:160], words, folder
 

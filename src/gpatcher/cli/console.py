@@ -48,9 +48,13 @@ def gibibytes(value: float, name: str) -> int:
 
 
 def check_out(path: Path | None) -> None:
-    """Refuse a file in a folder that does not exist, before any work is done for it."""
+    """Refuse a file in a folder that does not exist, or a path that is no file, before any work is done for it."""
     if path is not None and not path.absolute().parent.is_dir():
         raise InputError(f"{path.parent} is not a folder; create it or choose another folder for {path.name}")
+    if path is not None:
+        from gpatcher.io import check_replaceable
+
+        check_replaceable(path)
 
 
 @contextmanager

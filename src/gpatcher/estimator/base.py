@@ -128,7 +128,10 @@ class NodeModel(NestedParameters, ABC):
 
         ``shared`` are prepared graphs that it may reuse, see `prepare`.
         """
-        model = self.restore(replace(self.to_saved(), fingerprint=graph.fingerprint))
+        saved = self.to_saved()
+        if graph.fingerprint != saved.fingerprint:  # a patch table is of the graph itself
+            saved = replace(saved, fingerprint=graph.fingerprint, details={**saved.details, "patch_table": None})
+        model = self.restore(saved)
         model.shared = shared
         model._attach(graph)
         return model
