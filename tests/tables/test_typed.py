@@ -127,6 +127,12 @@ def test_edges_with_unknown_ids_are_dropped_and_counted():
     assert tables.graph.of_type("uses").stored_edges == 6
 
 
+def test_ids_that_are_not_utf_8_are_an_error_with_their_line(tmp_path):
+    (tmp_path / "uses.csv").write_bytes(b"source,target\n1,\xff\xfe\n")
+    with pytest.raises(InputError, match=r"uses\.csv.*'target'.*UTF-8"):
+        load(edges={"uses": tmp_path / "uses.csv"})
+
+
 def test_files_and_tables_in_memory_give_the_same_graph(tmp_path):
     places = {}
     for name, table in {**NODES, **EDGES}.items():

@@ -224,10 +224,12 @@ def _matching_types(
         return only, only
     try:
         batch = next(table.iter_batches(options.endpoints, written=options.endpoints), None)
-        values = None if batch is None else {column: batch.column(column) for column in options.endpoints}
+        values = {} if batch is None else {column: batch.column(column) for column in options.endpoints}
     except pa.ArrowException:
-        values = None
-    values = values or table.read(options.endpoints, written=options.endpoints)
+        values = {}
+    if not values or any(pa.types.is_binary(column.type) for column in values.values()):
+        # whole columns: no rows, and bytes that are not text, are then an error with their line
+        values = table.read(options.endpoints, written=options.endpoints)
     way_out = f"ends={{{name!r}: (..., ...)}} (--ends {name}={','.join([*rows][:2])})"
     ends = []
     for column in options.endpoints:
