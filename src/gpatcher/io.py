@@ -113,7 +113,7 @@ def write_json(path: str | Path, content: Any) -> None:
 def append_line(path: str | Path, line: bytes) -> None:
     """Append a line, with its newline, in one write and flush it, so that lines of two processes never mix."""
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:
             length = os.fstat(handle).st_size
             written = os.write(handle, line)

@@ -1,14 +1,17 @@
 """What the tries start from: small folders that the program wrote, and the answers that it gives on them."""
 
+import hashlib
 import io
 import json
 import os
 import shutil
 import signal
+import stat
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ from program import Ended, Process, import_all, run
 TINY = ("--model", "fast", "--set", "train.epochs=3", "--set", "model.hidden=8", "--no-compare")
 TABLES = ("--nodes", "nodes.csv", "--edges", "edges.csv", "--weight", "weight")
 LONG = ("--model", "fast", "--set", "train.epochs=60", "--set", "train.patience=60", "--no-compare")
-BENCH = ("bench", "csbm_sweep", "--models", "mlp", "--splits", "0")
+BENCH = ("bench", "csbm_sweep", "--models", "mlp", "--datasets", "csbm:phi=0.5,n=120,features=10", "--splits", "0,1,2")
 TUNE = ("tune", "mlp/csbm:n=150", "--trials", "3", "--splits", "0")
 SPECTRAL = ("fit", "csbm:n=1000", "--model", "gpatcher", "--set", "train.epochs=1", "--no-compare")
 
@@ -33,7 +36,7 @@ class Reader:
     words: tuple[str, ...]
     answers: tuple[str, ...]
     copied: tuple[str, ...]  # what a try starts from
-    share: int = 1  # of the tries
+    share: float = 1.0  # of the tries, less where one takes long
 
 
 MODEL = ("out/model.safetensors", "out/predictions.parquet")
@@ -53,7 +56,7 @@ READERS = (
         ("patches", "graph", "--out", "partial", "--size", "8", "--shard", "20"),
         ("partial/manifest.json", "partial/*.npy"),
         ("graph", "partial"),
-        2,
+        3,
     ),
     Reader(
         "saved run",
@@ -61,7 +64,7 @@ READERS = (
         ("predict", "fast", "--out", "p.parquet"),
         ("p.parquet",),
         ("fast",),
-        5,
+        6,
     ),
     Reader(
         "saved run, unseen nodes",
@@ -77,7 +80,7 @@ READERS = (
         ("predict", "auto", "--out", "p.parquet"),
         ("p.parquet",),
         ("auto",),
-        5,
+        6,
     ),
     Reader("evaluation", ("fast/evaluation.json",), ("report", "fast"), ("fast/report.html",), ("fast",), 1),
     Reader(
@@ -86,11 +89,11 @@ READERS = (
         ("fit", *TABLES, *LONG, "--out", "half", "--resume"),
         ("half/model.safetensors", "half/predictions.parquet"),
         ("half", "nodes.csv", "edges.csv"),
-        3,
+        2,
     ),
-    Reader("eigenvector cache", ("cache/spectra/*",), (*SPECTRAL, "--out", "out"), MODEL[:1], ("cache",), 1),
+    Reader("eigenvector cache", ("cache/spectra/*",), (*SPECTRAL, "--out", "out"), MODEL[:1], ("cache",), 0.4),
     Reader(
-        "records", ("bench/records.jsonl",), ("report", "bench", "--csv", "cells.csv"), ("cells.csv",), ("bench",), 1
+        "records", ("bench/records.jsonl",), ("report", "bench", "--csv", "cells.csv"), ("cells.csv",), ("bench",), 2
     ),
     Reader("tuning log", ("tune/trials.jsonl",), (*TUNE, "--out", "tune"), ("tune/best.json",), ("tune",), 1),
 )
@@ -103,6 +106,7 @@ class Bases:
         self.scratch = scratch
         self.readers = [reader for reader in READERS if kinds is None or reader.kind in kinds]
         self.base = scratch / "base"
+        self.room = scratch / "room" / "inner"  # of the tries, so that '../..' is in the scratch folder too
         self.environment = {
             "GPATCHER_CACHE": "cache",
             "GPATCHER_DATA": "data",
@@ -110,20 +114,29 @@ class Bases:
             "OPENBLAS_NUM_THREADS": "1",
         }
         self.right: dict[str, dict[str, bytes]] = {}
-        self.seconds: dict[str, float] = {}
+        self.cpu: dict[str, float] = {}  # seconds of the processor, by command
         os.environ.update(self.environment)
         if kinds is None:  # otherwise what the few need is imported on the way
             import_all()
-        self.base.mkdir(parents=True, exist_ok=True)
+        for folder in (self.base, self.room, scratch / "logs"):
+            folder.mkdir(parents=True, exist_ok=True)
+        tempfile.tempdir = str(scratch / "logs")
+        make_outside(self.room / "outside")
         write_tables(self.base)
 
-    def run(self, words: Sequence[str], folder: Path | None = None, **more: Any) -> Ended:
+    def run(self, words: Sequence[str], folder: Path, environment: dict[str, str] | None = None, **more: Any) -> Ended:
         """Run a command in the folder of a try."""
-        return run(words, folder or self.base, self.environment, **more)
+        return run(words, folder, {**self.environment, **(environment or {})}, **more)
 
     def start(self, words: Sequence[str], folder: Path, **more: Any) -> Process:
         """Start a command in the folder of a try."""
         return Process(words, folder, self.environment, **more)
+
+    def elsewhere(self, before: dict[str, str]) -> tuple[str, dict[str, str]]:
+        """Return what changed outside the folder of a try since a listing, and the listing now; new bases are ours."""
+        now = listing(self.scratch, self.scratch / "logs", self.scratch / "disk")
+        known = {name: content for name, content in now.items() if name in before or not name.startswith("base")}
+        return changes(before, known), now
 
     def need(self, *names: str) -> None:
         """Make bases that are not there yet."""
@@ -166,7 +179,7 @@ class Bases:
     def fresh(self, names: Sequence[str] = ()) -> Path:
         """Return a new folder with copies of bases."""
         self.need(*names)
-        folder = self.scratch / f"try-{os.urandom(4).hex()}"
+        folder = self.room / f"try-{os.urandom(4).hex()}"
         folder.mkdir()
         for name in names:
             source = self.base / name
@@ -217,6 +230,35 @@ class Bases:
         process.wait()
         if not list(path.glob("checkpoint*")):
             raise SystemExit("the run ended before it could be killed")
+
+
+def make_outside(folder: Path) -> None:
+    """Make what a command may be pointed at, but must never replace: a pipe, and a device where that is allowed."""
+    if folder.exists():
+        return
+    folder.mkdir()
+    (folder / "file").write_text("precious")
+    os.mkfifo(folder / "pipe")
+    with suppress(OSError):
+        os.mknod(folder / "device", stat.S_IFCHR | 0o666, os.makedev(1, 3))  # of this folder alone: like /dev/null
+
+
+def listing(folder: Path, *excluded: Path) -> dict[str, str]:
+    """Return what is below a folder: of files a hash of the content, of others their type."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if any(path == one or one in path.parents for one in excluded):
+            continue
+        kind = path.lstat().st_mode
+        content = hashlib.sha256(path.read_bytes()).hexdigest() if stat.S_ISREG(kind) else os.fsencode(path).hex()
+        found[str(path.relative_to(folder))] = f"{stat.S_IFMT(kind):o} {content}"
+    return found
+
+
+def changes(before: dict[str, str], after: dict[str, str]) -> str:
+    """Say what differs between two listings."""
+    names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    return ", ".join(ascii(name) for name in names[:4])
 
 
 def read_answers(folder: Path, patterns: Sequence[str]) -> dict[str, bytes]:

@@ -60,7 +60,7 @@ PROTOCOL: Settings = {
 @cache
 def shipped_settings() -> Shipped:
     """Return the settings that ship with the package; do not modify them."""
-    shipped: Shipped = json.loads((files("gpatcher.runs") / "settings.json").read_text())
+    shipped: Shipped = json.loads((files("gpatcher.runs") / "settings.json").read_text(encoding="utf-8"))
     return shipped
 
 
@@ -68,7 +68,7 @@ def read_settings(path: Path) -> Shipped:
     """Read settings that ``gpatcher tune`` wrote, from the file or from the folder that has ``best.json``."""
     path = path / "best.json" if path.is_dir() else path
     try:
-        chosen: Shipped = json.loads(path.read_text())
+        chosen: Shipped = json.loads(path.read_text(encoding="utf-8"))
         for models in chosen.values():
             for entry in models.values():
                 dict(entry["settings"]), int(entry["trials"])
