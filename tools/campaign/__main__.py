@@ -28,14 +28,14 @@ def on_record(path: Path) -> set[int]:
 
 
 def source_state() -> str:
-    """Return the commit that the tries are made with, marked if its sources were changed since."""
+    """Return the last commit that changed the program, marked if it was changed since."""
 
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        changed = git("status", "--porcelain", "--", "src", "tools/campaign")
-        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changed else "")
+        changed = git("status", "--porcelain", "--", "src")
+        return git("log", "-1", "--format=%h", "--abbrev=12", "--", "src") + ("+changes" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         from gpatcher import __version__
 
@@ -49,9 +49,11 @@ def run_row(row: str, numbers: range, seed: int, out: Path, bases: "Bases") -> i
     from inputs import inputs
     from limits import disk, memory
     from moments import crash, interrupt, pairs
+    from promises import ids, payloads, runs
     from threads import threads
 
-    attempts = {f.__name__: f for f in (damage, fields, inputs, crash, interrupt, pairs, disk, memory)}
+    rows = (damage, fields, inputs, payloads, runs, ids, crash, interrupt, pairs, disk, memory)
+    attempts = {function.__name__: function for function in rows}
     path = out / f"{row}.jsonl"
     done, bad, source = on_record(path), 0, source_state()
     _, seen = bases.elsewhere({})

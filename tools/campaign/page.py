@@ -12,6 +12,9 @@ ROWS = {
     "damage": ("damaged files: a bit, truncated, zeros, swapped, replaced, deleted", 2000),
     "fields": ("JSON files with a field removed or changed, half of them with a new checksum", 700),
     "inputs": ("bad tables, options and places", 1000),
+    "payloads": ("a pickle that runs code in the place of a file", 100),
+    "runs": ("another run into the folder of a run, then predict and explain", 40),
+    "ids": ("ids and labels such as `00001`, `1.0`, `1e3`, compared with those in the predictions", 40),
     "crash": ("SIGKILL at a random moment, then the command again", 200),
     "interrupt": ("Ctrl-C at a random moment, then the command again", 60),
     "pairs": ("the same command twice at once", 40),
@@ -43,6 +46,15 @@ def table(results: Path) -> str:
         )
     kinds = Counter(record["what"].partition(":")[0] for record in read(results / "damage.jsonl"))
     by_kind = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
+    moments = {
+        row: Counter(record["what"].split(", ")[-1].split()[0] for record in read(results / f"{row}.jsonl"))
+        for row in ("crash", "interrupt")
+    }
+    lines += [
+        "",
+        f"SIGKILL met a running command in {moments['crash']['killed']} tries, Ctrl-C in "
+        f"{moments['interrupt']['stopped']}; in the others it had ended.",
+    ]
     every = [record for row in ROWS for record in read(results / f"{row}.jsonl")]
     sources = Counter(record["source"] for record in every)
     by_source = ", ".join(f"`{source}` {count:,}" for source, count in sources.most_common())
