@@ -192,9 +192,10 @@ def exchange_folders(one: Path, other: Path) -> None:
 
 
 def clear_drafts(folder: Path) -> None:
-    """Remove the drafts that killed processes left in a folder."""
-    for draft in list(folder.rglob(".*.partial")):
-        _remove(draft)
+    """Remove the drafts that killed processes left in a folder, and nothing else."""
+    for draft in list(folder.rglob(".*-*-*.partial")):
+        if draft.stem.rpartition("-")[2].isdecimal():
+            _remove(draft)
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ from program import Ended, Process, import_all, run
 TINY = ("--model", "fast", "--set", "train.epochs=3", "--set", "model.hidden=8", "--no-compare")
 TABLES = ("--nodes", "nodes.csv", "--edges", "edges.csv", "--weight", "weight")
 LONG = ("--model", "fast", "--set", "train.epochs=60", "--set", "train.patience=60", "--no-compare")
-SETS = ",".join(f'"csbm:phi={phi},n=1000,features=100,degree=8"' for phi in (-0.5, 0.5))
-BENCH = ("bench", "csbm_sweep", "--models", "mlp", "--datasets", SETS, "--splits", "0")
+BENCH = ("bench", "csbm_sweep", "--models", "mlp", "--splits", "0")
 TUNE = ("tune", "mlp/csbm:n=150", "--trials", "3", "--splits", "0")
 SPECTRAL = ("fit", "csbm:n=1000", "--model", "gpatcher", "--set", "train.epochs=1", "--no-compare")
 

@@ -11,7 +11,7 @@ PAGE = Path("docs/reliability.md")
 ROWS = {
     "damage": ("damaged files: a bit, truncated, zeros, swapped, replaced, deleted", 2000),
     "fields": ("JSON files with a field removed or changed, half of them with a new checksum", 700),
-    "inputs": ("bad tables, options and places", 1000),
+    "inputs": ("bad tables, options and places", 1100),
     "payloads": ("a pickle that runs code in the place of a file", 100),
     "runs": ("another run into the folder of a run, then predict and explain", 40),
     "ids": ("ids and labels such as `00001`, `1.0`, `1e3`, compared with those in the predictions", 40),

@@ -169,7 +169,7 @@ class Process:
             if (now := time.monotonic()) < look:
                 continue
             look = now + 1.0
-            if (used := self.cpu()) > cpu + 0.01 or self._waits_for_a_core():
+            if (used := self.cpu()) > cpu + 0.5 or self._waits_for_a_core():  # a spinner takes 0.1 s a minute
                 cpu, busy = used, now
             if cpu > timeout or now - busy > IDLE_SECONDS:
                 break
