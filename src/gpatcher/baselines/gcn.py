@@ -24,7 +24,7 @@ class _Convolution(GCNConv):  # type: ignore[misc]
 
     def propagate(self, edge_index: None, x: Tensor, **_: Any) -> Tensor:
         """Return the product of the matrix and the nodes."""
-        return self.matrix(x)  # type: ignore[no-any-return]
+        return self.matrix(x)
 
 
 class Convolutions(nn.Module):
