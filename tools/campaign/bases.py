@@ -92,6 +92,7 @@ READERS = (
         2,
     ),
     Reader("eigenvector cache", ("cache/spectra/*",), (*SPECTRAL, "--out", "out"), MODEL[:1], ("cache",), 0.4),
+    Reader("predictions", ("fast/predictions.parquet",), ("compare", "fast", "other", "--json"), (), ("fast", "other")),
     Reader(
         "records", ("bench/records.jsonl",), ("report", "bench", "--csv", "cells.csv"), ("cells.csv",), ("bench",), 2
     ),
@@ -154,6 +155,8 @@ class Bases:
                 self._make_partial(path)
             elif name == "fast":
                 self._make("fit", *TABLES, *TINY, "--out", name, once=path)
+            elif name == "other":
+                self._make("fit", *TABLES, *TINY, "--seed", "1", "--out", name, once=path)
             elif name == "auto":
                 quick = ("--quality", "quick", "--no-compare", "--jobs", "1")
                 self._make("fit", *TABLES, *quick, "--out", name, once=path)
@@ -169,8 +172,8 @@ class Bases:
         if reader.kind not in self.right:
             self.need(*reader.copied)
             folder = self.fresh(reader.copied)
-            self.call(*reader.words, folder=folder)
-            self.right[reader.kind] = read_answers(folder, reader.answers)
+            said = self.call(*reader.words, folder=folder)
+            self.right[reader.kind] = read_answers(folder, reader.answers, said if "--json" in reader.words else "")
             if len(self.right[reader.kind]) < len(reader.answers):
                 raise SystemExit(f"{' '.join(reader.words)} does not write {', '.join(reader.answers)}")
             shutil.rmtree(folder)
@@ -193,8 +196,11 @@ class Bases:
         if not once.exists():
             self.call(*words, folder=self.base)
 
-    def call(self, *words: str, folder: Path) -> None:
-        """Call the program in this process, which must succeed: what it compiles, the forks do not compile again."""
+    def call(self, *words: str, folder: Path) -> str:
+        """Call the program in this process, which must succeed: what it compiles, the forks do not compile again.
+
+        Returns what it printed.
+        """
         from gpatcher import cli
 
         before, argv = Path.cwd(), sys.argv
@@ -210,6 +216,7 @@ class Bases:
         finally:
             sys.argv = argv
             os.chdir(before)
+        return said.getvalue()
 
     def _make_partial(self, path: Path) -> None:
         """Make the patch table that a killed process leaves: some shards, and a manifest that says so."""
@@ -261,9 +268,9 @@ def changes(before: dict[str, str], after: dict[str, str]) -> str:
     return ", ".join(ascii(name) for name in names[:4])
 
 
-def read_answers(folder: Path, patterns: Sequence[str]) -> dict[str, bytes]:
-    """Return the files of an answer by name; what is missing is not in it."""
-    return {
+def read_answers(folder: Path, patterns: Sequence[str], said: str = "") -> dict[str, bytes]:
+    """Return the files of an answer by name, and what was said; a file that is missing is not in it."""
+    return ({"said": said.encode()} if said else {}) | {
         str(path.relative_to(folder)): path.read_bytes()
         for pattern in patterns
         for path in sorted(folder.glob(pattern))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy.typing as npt
 import pyarrow as pa
@@ -16,7 +18,8 @@ from gpatcher.errors import InputError, counted, warn_input
 from gpatcher.io import draft_of
 
 _FORMULA, _NUMBER = r"^[=+\-@\t\r]", r"^[+-]?[0-9.]+([eE][+-]?[0-9]+)?$"
-_WRITERS = {".csv": pa.csv.CSVWriter, ".parquet": pa.parquet.ParquetWriter, ".pq": pa.parquet.ParquetWriter}
+_PARQUET = partial(pa.parquet.ParquetWriter, write_page_checksum=True)
+_WRITERS: dict[str, Any] = {".csv": pa.csv.CSVWriter, ".parquet": _PARQUET, ".pq": _PARQUET}
 
 
 def write_table(columns: Mapping[str, npt.ArrayLike], path: str | Path) -> Path:
