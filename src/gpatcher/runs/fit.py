@@ -239,12 +239,10 @@ def _evaluate(classifier: NodeModel, graph: Graph, out: Path, options: FitOption
     else:
         baselines = train_baselines(classifier, graph, progress, options.jobs)
     progress.stage("evaluating")
-    if graph.is_regression:
-        write_evaluation(evaluate_numbers(classifier, graph, baselines, notes), out)
-        return
     kept = open_tables(out)
     encoder = None if kept is None else kept[1]
-    write_evaluation(evaluate(classifier, graph, baselines, notes, _about(options), encoder), out)
+    judge: Any = evaluate_numbers if graph.is_regression else evaluate
+    write_evaluation(judge(classifier, graph, baselines, notes, _about(options), encoder), out)
 
 
 def _about(options: FitOptions) -> dict[str, str]:
