@@ -15,6 +15,7 @@ from gpatcher.runs.paired import mean_interval, wilson
 from gpatcher.trust.palette import GREY, class_colour
 
 _LISTED = 50  # nodes on which the runs do not agree
+_LISTED_NUMBERS = 20  # nearly all differ
 
 
 def comparison_columns(comparison: RunComparison) -> tuple[str, ...]:
@@ -97,7 +98,7 @@ def write_comparison(comparison: RunComparison, path: str | Path) -> Path:
     parts.append(_by_group(comparison))
     disputed = comparison.disputed()
     if disputed.size:
-        listed = disputed[:_LISTED]
+        listed = disputed[: _LISTED if comparison.classes else _LISTED_NUMBERS]
         caption = f"The first {len(listed)} of {len(disputed):,} nodes, {what}."
         columns = ("node", "label", *(run.name for run in comparison.runs))
         parts.append(

@@ -335,7 +335,7 @@ def _explorer(evaluation: Evaluation | RegressionEvaluation) -> Explorer:
     if isinstance(evaluation, RegressionEvaluation):
         caption = (
             f"Select a node to see what its number is made of. {count}, first the {evaluation.explained_errors:,} of "
-            f"test and validation with the largest errors. {rest}"
+            f"test and validation with the largest errors. {rest} Blue members raise the number, orange ones lower it."
         )
         return Explorer("Explanations", caption, nodes, ())
     shown, wrong = evaluation.misclassified_shown, evaluation.misclassified
