@@ -251,7 +251,11 @@ def _about(options: FitOptions) -> dict[str, str]:
     if options.command is not None:
         about["command"] = options.command
     source = options.source or {}
-    return about | {name: str(source[name]) for name in ("name", "database", "nodes", "edges") if source.get(name)}
+
+    def text(value: Any) -> str:
+        return ", ".join(f"{kind}={table}" for kind, table in value.items()) if isinstance(value, dict) else str(value)
+
+    return about | {name: text(source[name]) for name in ("name", "database", "nodes", "edges") if source.get(name)}
 
 
 def train_baselines(
