@@ -18,7 +18,7 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -206,13 +206,15 @@ def _costs(runs: Runs) -> dict[str, float]:
 
 def learn() -> None:
     """Write the portfolio learned from all data sets of the log."""
-    names, path = order(read_log(), len(POOL))
+    logged = read_log()
+    names, path = order(logged, len(POOL))
+    costs = _costs(logged)
     by_name = {candidate.name: candidate for candidate in POOL}
     content = {
         "about": "Made by tools/portfolio.py from results/portfolio; regret: mean over data sets after each member, "
         "as a fraction of what all candidates gain over the class frequencies",
         "regret": path,
-        "members": [asdict(by_name[name]) for name in names],
+        "members": [asdict(replace(by_name[name], cost=round(costs[name], 2))) for name in names],
     }
     write_json(PORTFOLIO, content)
     for name, figure in zip(names, path, strict=True):

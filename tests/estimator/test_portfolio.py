@@ -38,7 +38,10 @@ def test_every_candidate_trains(candidate, shortened):
 def test_it_is_what_the_log_gives(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "tools"), *sys.path])
     tool = runpy.run_path(str(ROOT / "tools" / "portfolio.py"))
-    names, regret = tool["order"](tool["read_log"](), len(tool["POOL"]))
+    log = tool["read_log"]()
+    names, regret = tool["order"](log, len(tool["POOL"]))
     shipped = json.loads((ROOT / "src/gpatcher/estimator/portfolio.json").read_text())
     assert [member["name"] for member in shipped["members"]] == names
+    costs = tool["_costs"](log)
+    assert [member["cost"] for member in shipped["members"]] == [round(costs[name], 2) for name in names]
     assert shipped["regret"] == pytest.approx(regret, abs=1e-3)

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from gpatcher.errors import InputError, check_at_least, check_fraction, warn_input
 from gpatcher.graph.graph import Graph
 from gpatcher.model.dropout import dropout
-from gpatcher.model.inputs import FeatureTable, SparseProduct
+from gpatcher.model.inputs import FeatureTable
 
-_DENSE = 0.1  # a matrix with a larger fraction of non-zeros is smaller and faster as a dense one
+_DENSE = 0.4  # a matrix with a larger fraction of non-zeros is smaller and faster as a dense one
 
 
 class Baseline(nn.Module):
@@ -173,8 +173,3 @@ def normalise(matrix: Any, *, mean: bool = False, by_rows: bool = False) -> Any:
         return sp.csr_array(sp.diags_array(rows**2) @ matrix)
     columns = np.where(rows > 0, rows, 1) if by_rows else columns
     return sp.csr_array(sp.diags_array(rows) @ matrix @ sp.diags_array(columns))
-
-
-def sparse_tensor(matrix: Any) -> Tensor:
-    """Return a SciPy CSR array as a torch CSR tensor, for torch_geometric's layers; row v holds the edges into v."""
-    return SparseProduct(matrix).matrix()

@@ -65,7 +65,9 @@ class Member:
 def describe_member(member: Member) -> dict[str, Any]:
     """Return the metrics of a member, for JSON."""
     return {
-        **asdict(member.candidate),
+        "name": member.candidate.name,
+        "kind": member.candidate.kind,
+        "settings": member.candidate.settings,
         "weight": member.weight,
         "temperature": member.temperature,
         "loss": member.loss,
@@ -118,6 +120,11 @@ def why_inapplicable(candidate: Candidate, graph: Graph, memory: int | None) -> 
     if is_large_map(graph.x) and classifier.features.structure:
         return "structure columns would copy the memory-mapped features"
     return None
+
+
+def _longest_first(candidates: list[Candidate]) -> list[Candidate]:
+    """Return the first candidate, whose result is there soon, and the others by training time: no core idles long."""
+    return [*candidates[:1], *sorted(candidates[1:], key=lambda candidate: -candidate.cost)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +184,7 @@ class Trainer:
         identity = " ".join([self.graph.content_hash, *(fold.hash for fold in folds)])
 
         def tasks() -> Iterator[_Task]:
-            for candidate in candidates:
+            for candidate in candidates if self.budget is not None else _longest_first(candidates):
                 kept = self._read(candidate, identity)
                 if kept is not None:
                     done[candidate.name] = kept

@@ -43,11 +43,14 @@ class Candidate:
         The classifier.
     settings : dict
         Its settings; missing ones have their defaults.
+    cost : float
+        Its training time, as a multiple of the mean over the portfolio.
     """
 
     name: str
     kind: str
     settings: dict[str, Any] = field(hash=False)
+    cost: float = 1.0
 
     def adapted(self, graph: Graph) -> Candidate:
         """Return the configuration for this graph.
