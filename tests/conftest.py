@@ -59,7 +59,9 @@ def browser():
 @pytest.fixture
 def open_page(browser):
     """Open a page offline; return it with the requests it made and the errors it met."""
-    return partial(_opened, browser)
+    yield partial(_opened, browser)
+    for context in browser.contexts:
+        context.close()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +65,7 @@ class Member:
 def describe_member(member: Member) -> dict[str, Any]:
     """Return the metrics of a member, for JSON."""
     return {
-        "name": member.candidate.name,
-        "kind": member.candidate.kind,
-        "settings": member.candidate.settings,
+        **member.candidate.to_dict(),
         "weight": member.weight,
         "temperature": member.temperature,
         "loss": member.loss,
@@ -289,7 +287,7 @@ def write_member(member: Member, folder: Path, identity: str) -> None:
             "format": _FORMAT,
             "version": _VERSION,
             "identity": identity,
-            "candidate": asdict(member.candidate),
+            "candidate": member.candidate.to_dict(),
             "stopped": member.stopped,
             "seconds": member.seconds,
             "folds": len(member.models),
@@ -304,7 +302,7 @@ def read_member(candidate: Candidate, folder: Path, identity: str) -> Member | N
     if not (folder / _MEMBER).is_file():
         return None
     content: _Manifest = read_manifest(folder / _MEMBER, _FORMAT, _VERSION, "member of an ensemble", _Manifest)
-    if content.candidate != asdict(candidate) or content.identity != identity:
+    if content.candidate != candidate.to_dict() or content.identity != identity:
         return None
     check_file(folder / _HELD_OUT, content.files[_HELD_OUT], "remove the folder and train again")
     held_out = safetensors.numpy.load_file(folder / _HELD_OUT)["logits"]

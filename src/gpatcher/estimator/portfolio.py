@@ -76,6 +76,10 @@ class Candidate:
             settings["features"] = {**features, "structure": list(_STRUCTURE)}
         return replace(self, kind=kind, settings=settings)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return what is trained, for JSON; the cost is not part of it."""
+        return {"name": self.name, "kind": self.kind, "settings": self.settings}
+
     def make(self, **parameters: Any) -> NodeModel:
         """Return the model, unfitted."""
         model: NodeModel = KINDS[self.kind].from_settings(self.settings, **parameters)
