@@ -7,6 +7,7 @@ sources side by side. Shapes: b nodes in a batch, p positions in a patch, h hidd
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from gpatcher.errors import InputError
+from gpatcher.errors import InputError, check_memory
 from gpatcher.model.dropout import Dropout, dropout
 from gpatcher.model.inputs import FeatureTable
 from gpatcher.model.mixer import PatchMixer
@@ -250,15 +251,19 @@ class GPatcher(nn.Module):
         if self.reads_labels and labels is None:
             raise InputError("the readout 'labels' needs the training labels: pass labels")
         self.register_buffer("labels", labels, persistent=False)
+        sizes = [source.size for source in self.sources]
+        numbers = labels is not None and labels.is_floating_point()
+        classifier_input = len(sizes) * (2 if numbers else classes) * self.reads_labels
+        count = count_parameters(config, sizes, features, classes, classifier_input)
+        advice = "lower model.hidden, model.mixer_hidden, model.layers, model.rounds or the patch size"
+        check_memory(4.0 * count, f"a model with {count:,} parameters", advice)
         self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(features, config.hidden)))
         self.bias = nn.Parameter(torch.zeros(config.hidden))
-        sizes = [source.size for source in self.sources]
         widths = [config.hidden] * (config.rounds - 1) + [config.hidden * (config.rounds if config.jump else 1)]
         rounds = nn.ModuleList(Round(sizes, config, width) for width in widths)
         self.rounds: Sequence[Round] = rounds  # type: ignore[assignment]
         self.updates = nn.ModuleList(nn.Linear(round_.width, config.hidden) for round_ in self.rounds[:-1])
-        numbers = labels is not None and labels.is_floating_point()
-        readout = self.rounds[-1].width + len(sizes) * (2 if numbers else classes) * self.reads_labels
+        readout = self.rounds[-1].width + classifier_input
         if config.head_layers == 1:
             self.classifier: nn.Module = nn.Linear(readout, classes)
         else:
@@ -450,6 +455,14 @@ class GPatcher(nn.Module):
             per_position += (self.config.mixer_hidden or hidden) * (18 * self.config.layers - 2)
         return 4 * (rows * (5 * x.width + 8 * hidden) + positions * per_position)
 
+    def check_training_memory(self, rows: int) -> None:
+        """Raise if weights, gradients, Adam's moments and the best weights, and ``rows`` encoded nodes, cannot fit."""
+        count = sum(p.numel() for p in self.parameters())
+        # by row: the encoding before and after ReLU, and each round
+        needed = 20.0 * count + 4.0 * rows * self.config.hidden * (1 + self.config.rounds)
+        what = f"training {count:,} parameters on {rows:,} nodes at once"
+        check_memory(needed, what, "lower model.hidden, model.mixer_hidden or model.rounds, or set train.batch_size")
+
     def reselect(self) -> None:
         """Select the members of patches again in every source, by the current weights of its filter."""
         for source in self.sources:
@@ -464,6 +477,33 @@ class GPatcher(nn.Module):
         if filters:
             groups.append({"params": filters, "lr": lr * filter_lr, "weight_decay": 0.0})
         return groups
+
+
+def count_parameters(
+    config: ModelConfig, sizes: Sequence[int], features: int, classes: int, label_columns: int = 0
+) -> int:
+    """Return the number of parameters of a `GPatcher` before it is built, without those of its patch sources."""
+
+    def linear(a: int, b: int) -> int:
+        return (a + 1) * b
+
+    def round_(width: int) -> tuple[int, int]:
+        """Return the parameters of a round and the width of what it reads."""
+        mixed = config.mixer_hidden or config.hidden
+        count = 2 * width * (config.rounds > 1 and config.norm != "none")
+        if "mixer" in config.readout:
+            count += (linear(width, mixed) if mixed != width else 0) + 2 * mixed
+            channels, norms = (config.layers - 1) * 2 * linear(mixed, mixed), 2 * mixed * (2 * config.layers - 1)
+            count += sum(config.layers * 2 * linear(size, size) + channels + norms for size in sizes)
+        widths = {"ego": width, "mean": len(sizes) * width, "mixer": len(sizes) * mixed}
+        return count, sum(widths[name] for name in config.readout if name in widths)
+
+    hidden, jumped = config.hidden, config.hidden * (config.rounds if config.jump else 1)
+    count, read = round_(hidden)
+    total = linear(features, hidden) + (config.rounds - 1) * (count + linear(read, hidden))
+    count, read = round_(jumped)
+    head = [read + label_columns, *[hidden] * (config.head_layers - 1), classes]
+    return total + count + sum(linear(a, b) for a, b in itertools.pairwise(head))
 
 
 def mean_weights(view: PatchView, n: int, ego: bool, divide: bool) -> sp.csr_array:

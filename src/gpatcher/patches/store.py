@@ -210,6 +210,9 @@ def write_patches(
     folder = Path(folder)
     manifest: dict[str, Any] = {"format": _FORMAT, "version": _VERSION, "fingerprint": graph.fingerprint}
     manifest |= {"n": graph.n, "shard": shard, "extractor": asdict(extractor)}
+    visible = [path.name for path in folder.iterdir() if path.name[0] != "."] if folder.is_dir() else []
+    if visible and _MANIFEST not in visible and not any(name.endswith(".npy") for name in visible):
+        raise InputError(f"{folder} is not empty and contains no patch table; choose another folder")
     with locked(folder):
         _check_same(folder, shard, extractor, graph)
         if not (folder / _MANIFEST).exists():

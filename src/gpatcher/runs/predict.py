@@ -32,6 +32,7 @@ def write_predictions(
     progress: Callable[[int, int], None] | None = None,
     conformal: float | None = None,
     label_type: str | None = None,
+    escape_formulas: bool = False,
 ) -> None:
     """Write a row for every node, or for unseen nodes, in chunks; see `prediction_columns`.
 
@@ -47,6 +48,8 @@ def write_predictions(
         Level of conformal sets, in (0, 1).
     label_type : str, optional
         Dtype of the classes in a database table, such as int64; by default they are text, as in files.
+    escape_formulas : bool
+        Whether text in a .csv file that a spreadsheet would run gets an apostrophe.
     """
     as_text = isinstance(out, TargetTable) or out.suffix.lower() == ".csv"
 
@@ -62,7 +65,7 @@ def write_predictions(
     if isinstance(out, TargetTable):
         out.write(_with_types(piece, label_type) for piece in pieces())
     else:
-        write_pieces(pieces(), out)
+        write_pieces(pieces(), out, escape_formulas=escape_formulas)
 
 
 def _with_types(columns: Columns, label_type: str | None) -> Columns:
