@@ -240,17 +240,37 @@ def test_fields_of_a_manifest_are_checked_and_named(tmp_path, change, message):
             io.read_manifest(path, "things", 1, "thing", Thing)
 
 
-def test_large_files_are_hashed_only_when_asked(tmp_path, monkeypatch):
+def test_large_files_are_hashed_at_first_use(tmp_path, monkeypatch):
+    monkeypatch.setenv("GPATCHER_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "file"
     path.write_bytes(b"a" * 100)
     entry = io.FileEntry(**io.list_files([path])["file"])
+    monkeypatch.setattr(io, "_SMALL_BYTES", 50)
+    io.check_file(path, entry, "do it again")
+    hashed = []
+    checksum = io.checksum
+    monkeypatch.setattr(io, "checksum", lambda content: hashed.append(content) or checksum(content))
+    io.check_file(path, entry, "do it again")
+    assert path not in hashed  # known by its inode and its times
+    copy = tmp_path / "copy"
+    copy.write_bytes(b"a" * 99 + b"b")
+    for damaged in (copy, path):
+        path.write_bytes(b"a" * 99 + b"b")
+        with pytest.raises(InputError, match=r"is damaged: its content does not match its checksum .*; do it again"):
+            io.check_file(damaged, entry, "do it again")
+    path.write_bytes(b"a" * 100)
+    io.check_file(path, entry, "do it again", always=True)
+    assert hashed.count(path) == 2
+
+
+def test_small_files_are_hashed_whenever_they_are_opened(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"a" * 100)
+    entry = io.FileEntry(**io.list_files([path])["file"])
+    io.check_file(path, entry, "do it again")
     path.write_bytes(b"a" * 99 + b"b")
     with pytest.raises(InputError, match="file is damaged: its content does not match its checksum"):
         io.check_file(path, entry, "do it again")
-    monkeypatch.setattr(io, "_SMALL_BYTES", 50)
-    io.check_file(path, entry, "do it again")
-    with pytest.raises(InputError, match=r"its content .*; do it again"):
-        io.check_file(path, entry, "do it again", always=True)
 
 
 def test_verify_names_everything_that_is_wrong(tmp_path):

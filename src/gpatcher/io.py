@@ -29,7 +29,7 @@ from gpatcher.errors import InputError
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _BLOCK_BYTES = 1 << 18  # read at a time for a hash
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
-_SMALL_BYTES = 1 << 26  # files up to this size are compared with their checksum whenever they are opened
+_SMALL_BYTES = 1 << 26  # larger files are compared with their checksum at first use, others whenever they are opened
 
 
 @contextmanager
@@ -113,7 +113,7 @@ def write_json(path: str | Path, content: Any) -> None:
 def append_line(path: str | Path, line: bytes) -> None:
     """Append a line, with its newline, in one write and flush it, so that lines of two processes never mix."""
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:
             length = os.fstat(handle).st_size
             written = os.write(handle, line)
@@ -192,9 +192,10 @@ def exchange_folders(one: Path, other: Path) -> None:
 
 
 def clear_drafts(folder: Path) -> None:
-    """Remove the drafts that killed processes left in a folder."""
-    for draft in list(folder.rglob(".*.partial")):
-        _remove(draft)
+    """Remove the drafts that killed processes left in a folder, and nothing else."""
+    for draft in list(folder.rglob(".*-*-*.partial")):
+        if draft.stem.rpartition("-")[2].isdecimal():
+            _remove(draft)
 
 
 @dataclass(frozen=True)
@@ -210,16 +211,48 @@ def list_files(paths: Iterable[Path]) -> dict[str, dict[str, Any]]:
     return {path.name: {"bytes": path.stat().st_size, "checksum": checksum(path)} for path in paths}
 
 
+def cache_folder(name: str) -> Path:
+    """Return a folder in ``$GPATCHER_CACHE``, else in the user's cache."""
+    import platformdirs
+
+    return Path(os.environ.get("GPATCHER_CACHE") or platformdirs.user_cache_dir("gpatcher")) / name
+
+
 def check_file(path: Path, entry: FileEntry, advice: str, *, always: bool = False) -> None:
-    """Compare a file with its entry: the size, and the checksum, that of a large file only with ``always``."""
+    """Compare a file with its entry: the size, and the checksum, that of a large file at its first use alone.
+
+    A copy is another file, and so is one that was written to since; with ``always`` the checksum is compared again.
+    """
     try:
         size = path.stat().st_size
         if size != entry.bytes:
             raise InputError(f"{path} is damaged: it has {size:,} bytes, not {entry.bytes:,}; {advice}")
-        if (always or size <= _SMALL_BYTES) and checksum(path) != entry.checksum:
+        if not always and size > _SMALL_BYTES and _was_checked(path, entry):
+            return
+        if checksum(path) != entry.checksum:
             raise InputError(f"{path} is damaged: its content does not match its checksum {entry.checksum}; {advice}")
+        if size > _SMALL_BYTES:
+            with suppress(InputError):  # a cache that cannot be written
+                write_text(make_folder(cache_folder("checked")) / _mark(path), _state(path, entry))
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); {advice}") from None
+
+
+def _was_checked(path: Path, entry: FileEntry) -> bool:
+    """Whether this file was compared with its checksum before, and neither moved nor written to since."""
+    try:
+        return (cache_folder("checked") / _mark(path)).read_text(encoding="utf-8") == _state(path, entry)
+    except (OSError, ValueError):
+        return False
+
+
+def _mark(path: Path) -> str:
+    return checksum(os.fsencode(path.absolute()))
+
+
+def _state(path: Path, entry: FileEntry) -> str:
+    status = path.stat()
+    return f"{entry.checksum} {status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
 def _own_checksum(manifest: dict[str, Any]) -> str:

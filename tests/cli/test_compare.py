@@ -18,3 +18,8 @@ def test_two_runs_are_compared(command_in, tmp_path):
     page = (tmp_path / "two" / "report.html").read_text()
     assert "Command: gpatcher fit csbm:n=150" in page
     assert "What the columns and the edges contribute" in page
+    path = tmp_path / "two" / "predictions.parquet"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 1
+    path.write_bytes(content)
+    assert "two/predictions.parquet cannot be read" in command_in(tmp_path, "compare", "one", "two", code=2).stderr

@@ -1,5 +1,10 @@
 """`gpatcher verify`, and options and tables with extreme or hostile values: one line and exit code 2, no traceback."""
 
+import os
+import stat
+import subprocess
+import sys
+
 import pytest
 
 from gpatcher.datasets.load import load_graph
@@ -65,6 +70,69 @@ def test_a_device_without_data_is_refused():
 
 def test_memory_that_runs_out_is_a_message(tmp_path, command_in):
     words = ("fit", "csbm:n=60,features=4", "--model", "fast", "--no-compare", "--set", "model.hidden=10000000000")
-    assert "memory" in command_in(tmp_path, *words, code=2).stderr
+    shown = command_in(tmp_path, *words, code=2).stderr
+    assert "parameters would take about" in shown
+    assert "GiB are free" in shown
     shown = command_in(tmp_path, "patches", "csbm:n=60,features=4", "--size", "2000000000", code=2).stderr
     assert "patches of 2,000,000,000 nodes for 60 nodes would take" in shown
+
+
+LONG_ID = "=1+" + "abcdefgh" * 8
+
+
+@pytest.fixture
+def small_tables(tmp_path):
+    ids = [LONG_ID, "Zoë", *(f"n{i}" for i in range(30))]
+    rows = [f"{name},{'ab'[i % 2]},{i % 7}" for i, name in enumerate(ids)]
+    (tmp_path / "n.csv").write_text("\n".join(["id,label,x", *rows]) + "\n", encoding="utf-8")
+    edges = [f"{ids[i]},{ids[(i + k) % 32]}" for i in range(32) for k in (1, 2)]
+    (tmp_path / "e.csv").write_text("\n".join(["source,target", *edges]) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+FIT = ("fit", "--nodes", "n.csv", "--edges", "e.csv", "--model", "fast", "--no-compare", "--set", "train.epochs=2")
+
+
+def test_narrow_terminals_modes_and_formulas(small_tables, command_in):
+    before = os.umask(0o027)
+    try:
+        command_in(small_tables, *FIT, "--out", "run", COLUMNS="40")
+    finally:
+        os.umask(before)
+    written = [path for path in (small_tables / "run").rglob("*") if not path.name.endswith(".lock")]
+    modes = {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in written}
+    assert modes == {(True, 0o750), (False, 0o640)}
+    # nothing is cut in 40 columns: an id is folded over several lines
+    shown = command_in(small_tables, "explain", "run", "Zoë", COLUMNS="40").stdout
+    assert "…" not in shown
+    assert all(len(line) <= 40 for line in shown.splitlines() if line.startswith(("│", "┃")))
+
+    assert "1 value would run as a formula" in command_in(small_tables, "predict", "run", "--out", "p.csv").stderr
+    assert f'"{LONG_ID}"' in (small_tables / "p.csv").read_text()
+    shown = command_in(small_tables, "predict", "run", "--out", "p.csv", "--escape-formulas").stderr
+    assert "formula" not in shown
+    assert f'"\'{LONG_ID}"' in (small_tables / "p.csv").read_text()
+    shown = command_in(small_tables, "predict", "run", "--escape-formulas", code=2).stderr
+    assert "--escape-formulas is for a .csv file" in shown
+
+
+def test_a_locale_that_is_not_utf8(small_tables, command_in):
+    command_in(small_tables, *FIT, "--out", "run")
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [
+        sys.executable,
+        "-c",
+        "from gpatcher.cli import main; main()",
+        "explain",
+        "run",
+        "n0",
+        "--out",
+        "n0.html",
+    ]
+    ended = subprocess.run(command, cwd=small_tables, env=environment, capture_output=True)
+    assert not ended.returncode, ended.stderr
+    assert rb"Zo\xeb" in ended.stdout
+    assert "Zoë" in (small_tables / "n0.html").read_text(encoding="utf-8")
+    shown = command_in(small_tables, "explain", "run", "Zo\udcc3\udcab", code=2).stderr
+    assert r"'Zo\udcc3\udcab' is not UTF-8" in shown
+    assert "PYTHONUTF8=1" in shown

@@ -10,7 +10,7 @@ from gpatcher.errors import InputError, InputWarning
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
 from gpatcher.model import gpatcher as module
-from gpatcher.model.gpatcher import GPatcher, ModelConfig
+from gpatcher.model.gpatcher import GPatcher, ModelConfig, count_parameters
 from gpatcher.model.inputs import FeatureTable
 from gpatcher.patches import PPR, AdaptiveFilter, Hop
 from gpatcher.training.loop import TrainConfig, fit, train
@@ -223,3 +223,35 @@ def test_bad_settings_are_named(graph):
         ModelConfig(rounds=0)
     with pytest.raises(InputError, match="needs the training labels"):
         build(graph, SOURCES["one"], readout=("mean", "labels"))
+
+
+@pytest.mark.parametrize("readout", [("ego",), ("mean", "mixer"), ("ego", "mean", "mixer", "labels")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"rounds": 3},
+        {"rounds": 3, "jump": True, "norm": "none", "layers": 3},
+        {"mixer_hidden": None, "head_layers": 2},
+    ],
+)
+def test_parameters_are_counted_before_the_model_is_built(graph, readout, options):
+    labels = labels_of(graph, np.arange(20))
+    model = build(graph, SOURCES["two"], labels, readout=readout, **options)
+    sizes = [source.size for source in model.sources]
+    columns = len(sizes) * graph.num_classes * ("labels" in readout)
+    counted = count_parameters(model.config, sizes, graph.num_features, graph.num_classes, columns)
+    assert counted == sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["hidden", "mixer_hidden", "layers", "rounds"])
+def test_a_model_that_cannot_fit_is_refused_before_it_is_built(graph, name):
+    with pytest.raises(InputError, match=r"parameters would take about .* GiB of memory, and .* GiB are free; lower"):
+        build(graph, SOURCES["one"], readout=("ego", "mixer"), **{name: 10**12})
+
+
+def test_what_training_takes_is_checked_too(graph):
+    model = build(graph, SOURCES["one"])
+    with pytest.raises(InputError, match=r"training .* parameters on 1,000,000,000,000 nodes at once would take about"):
+        model.check_training_memory(10**12)
+    model.check_training_memory(graph.n)

@@ -262,6 +262,14 @@ def test_a_folder_without_a_table_is_refused(tmp_path):
         PatchTable.open(tmp_path)
 
 
+def test_a_folder_with_something_else_is_left_alone(graph, tmp_path):
+    for name in ("notes.txt", ".mine.partial"):
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(InputError, match="is not empty and contains no patch table"):
+        write_patches(graph, tmp_path, PPR(size=4))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".mine.partial", "notes.txt"]
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "other"}'])
 def test_another_file_in_place_of_the_manifest_is_refused(graph, tmp_path, text):
     (tmp_path / "manifest.json").write_text(text)
@@ -336,7 +344,7 @@ def test_after_a_kill_the_same_command_writes_only_missing_shards(finish, tmp_pa
     process.communicate()
     kept = stamps(tmp_path / "a")
     assert 2 <= len(kept) < 16
-    (tmp_path / "a" / ".00015.partial").write_bytes(b"half")  # a kill within a write leaves such a draft
+    (tmp_path / "a" / ".00015-host-15.partial").write_bytes(b"half")  # a kill within a write leaves such a draft
     table = finish(tmp_path / "a")
     after = stamps(tmp_path / "a")
     assert len(after) == 16

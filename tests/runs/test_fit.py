@@ -303,6 +303,7 @@ def test_a_folder_with_something_else_is_refused(several, tmp_path):
     for resume in (False, True):
         with pytest.raises(InputError, match=r"not empty and contains no run.*--overwrite"):
             run_splits(several, "fast", QUICK, tmp_path, resume=resume)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]  # and no lock
 
 
 def test_two_processes_do_not_write_one_run(several, tmp_path):

@@ -1,6 +1,7 @@
 """Settings: the order of the resolver, changes by dotted name, what is shipped, and descriptions."""
 
 import json
+import os
 from dataclasses import fields
 from pathlib import Path
 
@@ -385,6 +386,9 @@ def test_files_of_settings(tmp_path):
     (tmp_path / "best.json").write_text('{"texas": {"gcn": {"settings": {}, "trials": 3}}}')
     assert read_settings(tmp_path)["texas"]["gcn"]["trials"] == 3
     assert read_settings(tmp_path) == read_settings(tmp_path / "best.json")
+    os.mkfifo(tmp_path / "pipe")  # reading it would wait for ever
+    with pytest.raises(InputError, match="pipe is not a file"):
+        read_settings(tmp_path / "pipe")
     for text in ("", "[]", '{"texas": 1}', '{"texas": {"gcn": {"trials": 3}}}', '{"texas": {"gcn": {"settings": {}}}}'):
         (tmp_path / "bad.json").write_text(text)
         with pytest.raises(InputError, match=r"bad\.json is not a file of settings.*gpatcher tune"):

@@ -1,14 +1,17 @@
 """What the tries start from: small folders that the program wrote, and the answers that it gives on them."""
 
+import hashlib
 import io
 import json
 import os
 import shutil
 import signal
+import stat
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +36,7 @@ class Reader:
     words: tuple[str, ...]
     answers: tuple[str, ...]
     copied: tuple[str, ...]  # what a try starts from
-    share: int = 1  # of the tries
+    share: float = 1.0  # of the tries, less where one takes long
 
 
 MODEL = ("out/model.safetensors", "out/predictions.parquet")
@@ -53,7 +56,7 @@ READERS = (
         ("patches", "graph", "--out", "partial", "--size", "8", "--shard", "20"),
         ("partial/manifest.json", "partial/*.npy"),
         ("graph", "partial"),
-        2,
+        3,
     ),
     Reader(
         "saved run",
@@ -61,7 +64,7 @@ READERS = (
         ("predict", "fast", "--out", "p.parquet"),
         ("p.parquet",),
         ("fast",),
-        5,
+        6,
     ),
     Reader(
         "saved run, unseen nodes",
@@ -77,7 +80,7 @@ READERS = (
         ("predict", "auto", "--out", "p.parquet"),
         ("p.parquet",),
         ("auto",),
-        5,
+        6,
     ),
     Reader("evaluation", ("fast/evaluation.json",), ("report", "fast"), ("fast/report.html",), ("fast",), 1),
     Reader(
@@ -86,11 +89,12 @@ READERS = (
         ("fit", *TABLES, *LONG, "--out", "half", "--resume"),
         ("half/model.safetensors", "half/predictions.parquet"),
         ("half", "nodes.csv", "edges.csv"),
-        3,
+        2,
     ),
-    Reader("eigenvector cache", ("cache/spectra/*",), (*SPECTRAL, "--out", "out"), MODEL[:1], ("cache",), 1),
+    Reader("eigenvector cache", ("cache/spectra/*",), (*SPECTRAL, "--out", "out"), MODEL[:1], ("cache",), 0.4),
+    Reader("predictions", ("fast/predictions.parquet",), ("compare", "fast", "other", "--json"), (), ("fast", "other")),
     Reader(
-        "records", ("bench/records.jsonl",), ("report", "bench", "--csv", "cells.csv"), ("cells.csv",), ("bench",), 1
+        "records", ("bench/records.jsonl",), ("report", "bench", "--csv", "cells.csv"), ("cells.csv",), ("bench",), 2
     ),
     Reader("tuning log", ("tune/trials.jsonl",), (*TUNE, "--out", "tune"), ("tune/best.json",), ("tune",), 1),
 )
@@ -103,6 +107,7 @@ class Bases:
         self.scratch = scratch
         self.readers = [reader for reader in READERS if kinds is None or reader.kind in kinds]
         self.base = scratch / "base"
+        self.room = scratch / "room" / "inner"  # of the tries, so that '../..' is in the scratch folder too
         self.environment = {
             "GPATCHER_CACHE": "cache",
             "GPATCHER_DATA": "data",
@@ -110,20 +115,29 @@ class Bases:
             "OPENBLAS_NUM_THREADS": "1",
         }
         self.right: dict[str, dict[str, bytes]] = {}
-        self.seconds: dict[str, float] = {}
+        self.cpu: dict[str, float] = {}  # seconds of the processor, by command
         os.environ.update(self.environment)
         if kinds is None:  # otherwise what the few need is imported on the way
             import_all()
-        self.base.mkdir(parents=True, exist_ok=True)
+        for folder in (self.base, self.room, scratch / "logs"):
+            folder.mkdir(parents=True, exist_ok=True)
+        tempfile.tempdir = str(scratch / "logs")
+        make_outside(self.room / "outside")
         write_tables(self.base)
 
-    def run(self, words: Sequence[str], folder: Path | None = None, **more: Any) -> Ended:
+    def run(self, words: Sequence[str], folder: Path, environment: dict[str, str] | None = None, **more: Any) -> Ended:
         """Run a command in the folder of a try."""
-        return run(words, folder or self.base, self.environment, **more)
+        return run(words, folder, {**self.environment, **(environment or {})}, **more)
 
     def start(self, words: Sequence[str], folder: Path, **more: Any) -> Process:
         """Start a command in the folder of a try."""
         return Process(words, folder, self.environment, **more)
+
+    def elsewhere(self, before: dict[str, str]) -> tuple[str, dict[str, str]]:
+        """Return what changed outside the folder of a try since a listing, and the listing now; new bases are ours."""
+        now = listing(self.scratch, self.scratch / "logs", self.scratch / "disk")
+        known = {name: content for name, content in now.items() if name in before or not name.startswith("base")}
+        return changes(before, known), now
 
     def need(self, *names: str) -> None:
         """Make bases that are not there yet."""
@@ -141,6 +155,8 @@ class Bases:
                 self._make_partial(path)
             elif name == "fast":
                 self._make("fit", *TABLES, *TINY, "--out", name, once=path)
+            elif name == "other":
+                self._make("fit", *TABLES, *TINY, "--seed", "1", "--out", name, once=path)
             elif name == "auto":
                 quick = ("--quality", "quick", "--no-compare", "--jobs", "1")
                 self._make("fit", *TABLES, *quick, "--out", name, once=path)
@@ -156,8 +172,8 @@ class Bases:
         if reader.kind not in self.right:
             self.need(*reader.copied)
             folder = self.fresh(reader.copied)
-            self.call(*reader.words, folder=folder)
-            self.right[reader.kind] = read_answers(folder, reader.answers)
+            said = self.call(*reader.words, folder=folder)
+            self.right[reader.kind] = read_answers(folder, reader.answers, said if "--json" in reader.words else "")
             if len(self.right[reader.kind]) < len(reader.answers):
                 raise SystemExit(f"{' '.join(reader.words)} does not write {', '.join(reader.answers)}")
             shutil.rmtree(folder)
@@ -166,7 +182,7 @@ class Bases:
     def fresh(self, names: Sequence[str] = ()) -> Path:
         """Return a new folder with copies of bases."""
         self.need(*names)
-        folder = self.scratch / f"try-{os.urandom(4).hex()}"
+        folder = self.room / f"try-{os.urandom(4).hex()}"
         folder.mkdir()
         for name in names:
             source = self.base / name
@@ -180,8 +196,11 @@ class Bases:
         if not once.exists():
             self.call(*words, folder=self.base)
 
-    def call(self, *words: str, folder: Path) -> None:
-        """Call the program in this process, which must succeed: what it compiles, the forks do not compile again."""
+    def call(self, *words: str, folder: Path) -> str:
+        """Call the program in this process, which must succeed: what it compiles, the forks do not compile again.
+
+        Returns what it printed.
+        """
         from gpatcher import cli
 
         before, argv = Path.cwd(), sys.argv
@@ -197,6 +216,7 @@ class Bases:
         finally:
             sys.argv = argv
             os.chdir(before)
+        return said.getvalue()
 
     def _make_partial(self, path: Path) -> None:
         """Make the patch table that a killed process leaves: some shards, and a manifest that says so."""
@@ -219,9 +239,38 @@ class Bases:
             raise SystemExit("the run ended before it could be killed")
 
 
-def read_answers(folder: Path, patterns: Sequence[str]) -> dict[str, bytes]:
-    """Return the files of an answer by name; what is missing is not in it."""
-    return {
+def make_outside(folder: Path) -> None:
+    """Make what a command may be pointed at, but must never replace: a pipe, and a device where that is allowed."""
+    if folder.exists():
+        return
+    folder.mkdir()
+    (folder / "file").write_text("precious")
+    os.mkfifo(folder / "pipe")
+    with suppress(OSError):
+        os.mknod(folder / "device", stat.S_IFCHR | 0o666, os.makedev(1, 3))  # of this folder alone: like /dev/null
+
+
+def listing(folder: Path, *excluded: Path) -> dict[str, str]:
+    """Return what is below a folder: of files a hash of the content, of others their type."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if any(path == one or one in path.parents for one in excluded):
+            continue
+        kind = path.lstat().st_mode
+        content = hashlib.sha256(path.read_bytes()).hexdigest() if stat.S_ISREG(kind) else os.fsencode(path).hex()
+        found[str(path.relative_to(folder))] = f"{stat.S_IFMT(kind):o} {content}"
+    return found
+
+
+def changes(before: dict[str, str], after: dict[str, str]) -> str:
+    """Say what differs between two listings."""
+    names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    return ", ".join(ascii(name) for name in names[:4])
+
+
+def read_answers(folder: Path, patterns: Sequence[str], said: str = "") -> dict[str, bytes]:
+    """Return the files of an answer by name, and what was said; a file that is missing is not in it."""
+    return ({"said": said.encode()} if said else {}) | {
         str(path.relative_to(folder)): path.read_bytes()
         for pattern in patterns
         for path in sorted(folder.glob(pattern))

@@ -18,7 +18,7 @@ def judge(bases: Bases, reader: Reader, folder: Path, path: Path | None, ended: 
     names = {path.name, path.parent.name} if path is not None else set()
     named = any(name in ended.err for name in names) or any(name in ended.out for name in names)
     if outcome == "done":
-        answer = read_answers(folder, reader.answers)
+        answer = read_answers(folder, reader.answers, ended.out if "--json" in reader.words else "")
         right = bases.answers(reader)
         outcome = "right" if answer == right else "wrong"
         if outcome == "wrong" and named and "note:" in ended.err:

@@ -2,11 +2,13 @@
 
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bases import TINY, Bases
+from bases import TINY, Bases, changes, listing
+from moments import drafts
 
 ODD = (
     "", " ", "-1", "0", "1", "2.5", "1e400", "-1e308", "1e-320", "nan", "inf", "-inf", "NULL", "true", "None", "a", ":",
@@ -34,6 +36,7 @@ TABLE_COMMANDS = (
     ("fit", "--quality", "quick", "--no-compare", "--jobs", "1", "--out", "out"),
     ("store", "--out", "out"),
     ("store", "--out", "out"),
+    ("store", "--out", "out"),
     ("diagnose",),
 )
 # options that start servers or clusters, or ask for a run that takes as long as it was told to
@@ -44,6 +47,16 @@ CHANGES = (
     "patches.size", "patches.c", "patches.eps", "patches", "features.normalise", "features.structure",
     "features.adjacency_features", "no.such", "train",
 )  # fmt: skip
+
+
+# how often: a narrow terminal, one that shows ASCII alone, and a new interpreter in the C locale
+TERMINALS = {"": 0.68, "40 columns": 0.15, "ASCII": 0.15, "C locale": 0.02}
+
+
+def use_ascii() -> None:
+    """Let a fork print as in a locale that is not UTF-8."""
+    sys.stdout.reconfigure(encoding="ascii", errors="strict")  # type: ignore[union-attr]
+    sys.stderr.reconfigure(encoding="ascii", errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def _cells(folder: Path, name: str) -> list[list[str]]:
@@ -204,10 +217,13 @@ def bad_places(bases: Bases, rng: np.random.Generator) -> tuple[str, tuple[str, 
     (folder / "loop").symlink_to("loop")
     (folder / "nowhere").symlink_to("missing/there")
     (folder / "link").symlink_to("graph")
+    (folder / "to-pipe").symlink_to("../outside/pipe")
+    (folder / "to-device").symlink_to("../outside/device")
     shutil.copytree(folder / "graph", folder / "[/b] =x 💥\n")
     places = (
         "missing", "empty", "file", "blank", "fifo", "loop", "nowhere", "link", "[/b] =x 💥\n", ".", "..",
         "file/below", "x" * 300, "graph", "fast", "patches", "nodes.csv", "fast/model.json", "\udcff",
+        "../outside/pipe", "../outside/device", "to-pipe", "to-device",
     )  # fmt: skip
     place = places[rng.integers(len(places))]
     tables = ("--nodes", "nodes.csv", "--edges", "edges.csv")
@@ -251,8 +267,22 @@ def inputs(bases: Bases, rng: np.random.Generator) -> dict[str, Any]:
     make = (bad_tables, bad_options, bad_places)[rng.choice(3, p=(0.4, 0.35, 0.25))]
     bases.need("fast", "graph", "patches")
     what, words, folder = make(bases, rng)
-    ended = bases.run(words, folder, timeout=90.0)
+    before = listing(folder)
+    terminal = list(TERMINALS)[rng.choice(len(TERMINALS), p=list(TERMINALS.values()))]
+    if terminal == "C locale":
+        environment = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+        ended = bases.run(words, folder, environment, timeout=90.0, fork=False)
+    else:
+        wide = {"COLUMNS": "40"} if terminal == "40 columns" else {}
+        ended = bases.run(words, folder, wide, timeout=90.0, before=use_ascii if terminal == "ASCII" else None)
     outcome = {"done": "right"}.get(ended.outcome, ended.outcome)
     message = ended.message.replace(str(folder), "")
+    if outcome == "refused":  # and nothing else
+        after = listing(folder)
+        lost = changes(before, {name: after[name] for name in before.keys() & after.keys()})
+        outcome, message = ("changed", lost) if lost else (outcome, message)
+        if drafts(folder):
+            outcome, message = "left behind", ", ".join(drafts(folder))
     shutil.rmtree(folder, ignore_errors=True)
-    return {"what": f"{make.__name__[4:]}: {words[0]}: {what}", "outcome": outcome, "message": message}
+    what = f"{make.__name__[4:]}: {words[0]}: {what}" + (f" ({terminal})" if terminal else "")
+    return {"what": what, "outcome": outcome, "message": message}

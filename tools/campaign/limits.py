@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bases import TINY, Bases
+from bases import MODEL, TINY, Bases
 from moments import WORKS, Work, answer, continued, drafts, expected, whole
 from program import Ended, limit_files, limit_memory
 
@@ -20,7 +20,21 @@ HUGE = (
     ("patches", "graph", "--size", "2000000000", "--out", "out"),
     ("fit", "graph", *TINY, "--set", "patches.size=2000000000", "--out", "out"),
     ("fit", "graph", *TINY, "--set", "model.hidden=100000000", "--out", "out"),
+    ("fit", "graph", *TINY, "--set", "model.hidden=1000000000000", "--out", "out"),
+    ("fit", "graph", *TINY, "--set", "model.mixer_hidden=1000000", "--out", "out"),
+    ("fit", "graph", *TINY, "--set", "model.layers=100000000000", "--out", "out"),
+    ("fit", "graph", "--model", "deep", "--set", "model.rounds=100000000000", "--out", "out"),
     ("fit", "csbm:n=60000,degree=2,features=2", "--model", "gpatcher", "--extractor", "shared", "--out", "out"),
+)
+
+
+# what takes more than a process has at hand: on a graph of thousands of nodes
+LARGE = "csbm:n=20000,features=64,degree=6"
+LARGE_WORKS = (
+    Work("fit", ("fit", LARGE, *TINY, "--out", "out"), (), MODEL[:1]),
+    Work("patches", ("patches", LARGE, "--out", "out", "--size", "16"), (), ("out/*.npy",)),
+    Work("store", ("store", LARGE, "--out", "out"), (), ("out/*.npy",)),
+    Work("diagnose", ("diagnose", LARGE, "--json"), (), ()),
 )
 
 
@@ -37,13 +51,15 @@ def disk(bases: Bases, rng: np.random.Generator) -> dict[str, Any]:
     right = expected(bases, work)
     folder = bases.fresh(work.copied)
     used = sum(len(content) for content in right.values())
-    size = int(2 ** rng.uniform(8, np.log2(4 * used + 4096)))
+    size = int(2 ** rng.uniform(8, np.log2(4 * used + 8192)))
     full = bases.scratch / "disk"
     whole_disk = bool(rng.integers(2)) and mounted(full)
     if whole_disk:
         shutil.move(folder, full)
         folder = full / folder.name
         (full / "filler").write_bytes(bytes(max(0, shutil.disk_usage(full).free - size)))
+    else:
+        size += 4096  # the limit is on what it prints, too
     try:
         ended = bases.run(work.words, folder, before=None if whole_disk else limit_files(size))
         if whole_disk:
@@ -77,16 +93,16 @@ def _after_full_disk(bases: Bases, work: Work, folder: Path, ended: Ended) -> tu
 
 def memory(bases: Bases, rng: np.random.Generator) -> dict[str, Any]:
     """Run a command with a limit on its address space, or one that no machine has the memory for."""
-    if rng.random() < 0.35:
+    if rng.random() < 0.3:
         words = HUGE[rng.integers(len(HUGE))]
         folder = bases.fresh(("graph",))
         ended, what = bases.run(words, folder), f"gpatcher {' '.join(words)}"
         right, work = None, None
     else:
-        work = WORKS[rng.integers(len(WORKS))]
+        work = LARGE_WORKS[rng.integers(len(LARGE_WORKS))]
         right = expected(bases, work)
         folder = bases.fresh(work.copied)
-        extra = int(2 ** rng.uniform(17, 28))
+        extra = int(2 ** rng.uniform(20, 28))
         ended = bases.run(work.words, folder, before=limit_memory(extra))
         what = f"{work.name} with {extra / 2**20:.2f} MiB"
     outcome = ended.outcome

@@ -65,7 +65,7 @@ def expected(bases: Bases, work: Work) -> dict[str, bytes]:
         ended = bases.run(work.words, folder, fork=work is not WORKERS, timeout=900.0)
         if ended.outcome != "done":
             raise SystemExit(f"{work.name} fails without interruption: {ended.err}")
-        bases.right[work.name], bases.seconds[work.name] = answer(folder, work), ended.seconds
+        bases.right[work.name], bases.cpu[work.name] = answer(folder, work), ended.cpu
         shutil.rmtree(folder)
     return bases.right[work.name]
 
@@ -106,7 +106,7 @@ def crash(bases: Bases, rng: np.random.Generator) -> dict[str, Any]:
     folder = bases.fresh(work.copied)
     moment = float(rng.random())
     process = bases.start(work.words, folder)
-    time.sleep(moment * bases.seconds[work.name])
+    process.until(moment * bases.cpu[work.name])
     process.signal(signal.SIGKILL)
     killed = process.wait().code == -signal.SIGKILL
     outcome, message = whole(bases, folder) if work.folder == "fast" else ("right", "")
@@ -119,14 +119,17 @@ def crash(bases: Bases, rng: np.random.Generator) -> dict[str, Any]:
 
 def interrupt(bases: Bases, rng: np.random.Generator) -> dict[str, Any]:
     """Press Ctrl-C at a random moment, then run the command again."""
-    work = (*WORKS, WORKERS)[rng.integers(len(WORKS) + 1)]
+    work = WORKERS if rng.random() < 0.12 else WORKS[rng.integers(len(WORKS))]  # workers take long to start
     expected(bases, work)
     folder = bases.fresh(work.copied)
     moment = float(rng.random())
     process = bases.start(work.words, folder, fork=work is not WORKERS)
-    time.sleep(moment * bases.seconds[work.name])
+    if work is WORKERS:  # whose time is that of its workers
+        time.sleep(moment * bases.cpu[work.name])
+    else:
+        process.until(moment * bases.cpu[work.name])
     process.signal(signal.SIGINT)
-    ended = process.wait(60.0)
+    ended = process.wait()
     outcome, message = ended.outcome, ended.message
     stopped = ended.code == 130 or (ended.code == -signal.SIGINT and not ended.err)
     if stopped or outcome == "done":
@@ -143,9 +146,9 @@ def pairs(bases: Bases, rng: np.random.Generator) -> dict[str, Any]:
     work = WORKS[rng.integers(len(WORKS))]
     right = expected(bases, work)
     folder = bases.fresh(work.copied)
-    delay = float(rng.random() * bases.seconds[work.name])
+    delay = float(rng.random() * bases.cpu[work.name])
     first = bases.start(work.words, folder)
-    time.sleep(delay)
+    first.until(delay)
     second = bases.start(work.words, folder)
     ends = [process.wait() for process in (first, second)]
     outcomes = sorted(ended.outcome for ended in ends)

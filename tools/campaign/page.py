@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 PAGE = Path("docs/reliability.md")
@@ -10,13 +11,16 @@ PAGE = Path("docs/reliability.md")
 ROWS = {
     "damage": ("damaged files: a bit, truncated, zeros, swapped, replaced, deleted", 2000),
     "fields": ("JSON files with a field removed or changed, half of them with a new checksum", 700),
-    "inputs": ("bad tables, options and places", 1000),
+    "inputs": ("bad tables, options and places", 1100),
+    "payloads": ("a pickle that runs code in the place of a file", 100),
+    "runs": ("another run into the folder of a run, then predict and explain", 40),
+    "ids": ("ids and labels such as `00001`, `1.0`, `1e3`, compared with those in the predictions", 40),
     "crash": ("SIGKILL at a random moment, then the command again", 200),
     "interrupt": ("Ctrl-C at a random moment, then the command again", 60),
     "pairs": ("the same command twice at once", 40),
     "disk": ("full disk, or a limit on the size of files", 80),
     "memory": ("too little memory", 80),
-    "threads": ("one thread and two", 12),
+    "threads": ("one thread and two, or two Ray workers", 40),
 }
 COLUMNS = ("right", "refused", "reported", "accepted")
 
@@ -42,19 +46,40 @@ def table(results: Path) -> str:
         )
     kinds = Counter(record["what"].partition(":")[0] for record in read(results / "damage.jsonl"))
     by_kind = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
+    moments = {
+        row: Counter(record["what"].split(", ")[-1].split()[0] for record in read(results / f"{row}.jsonl"))
+        for row in ("crash", "interrupt")
+    }
+    lines += [
+        "",
+        f"SIGKILL met a running command in {moments['crash']['killed']} tries, Ctrl-C in "
+        f"{moments['interrupt']['stopped']}; in the others it had ended.",
+    ]
+    every = [record for row in ROWS for record in read(results / f"{row}.jsonl")]
+    sources = Counter(record["source"] for record in every)
+    by_source = ", ".join(f"`{source}` {count:,}" for source, count in sources.most_common())
+    lines += ["", f"Tries by commit of the source: {by_source or 'none'}."]
     return "\n".join([*lines, "", f"Damages by kind of file: {by_kind or 'none'}."])
 
 
 def thread_table(results: Path) -> str:
-    """Return the table of fits with one thread and with two."""
-    lines = ["| model | fits | bit-equal | classes that differ, at most | probabilities differ by at most |"]
-    lines.append("|---|---|---|---|---|")
-    records = read(results / "threads.jsonl")
-    for model in sorted({record["what"].partition(",")[0] for record in records}):
+    """Return the table of fits with one thread and with two, or on two workers."""
+    lines = [
+        "| model | fits | bit-equal | classes that differ: mean, at most | with another seed: mean, at least "
+        "| probabilities differ by at most | test accuracy, one thread | two threads or workers |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    records = [record for record in read(results / "threads.jsonl") if "classes" in record]
+    for model in dict.fromkeys(record["what"].partition(",")[0] for record in records):
         own = [record for record in records if record["what"].startswith(f"{model},")]
         equal = sum(record["outcome"] == "right" for record in own)
-        classes, numbers = (max(record[name] for record in own) for name in ("classes", "probability"))
-        lines.append(f"| {model} | {len(own)} | {equal} | {100 * classes:.1f} % | {numbers:.0e} |")
+        same, other = ([100 * record[name] for record in own] for name in ("classes", "classes_other_seed"))
+        cells = [f"{mean(same):.1f} %, {max(same):.1f} %", f"{mean(other):.1f} %, {min(other):.1f} %"]
+        cells.append(f"{max(record['probability'] for record in own):.0e}")
+        for side in (0, 1):
+            accuracy = [100 * record["accuracy"][side] for record in own]
+            cells.append(f"{mean(accuracy):.1f} ± {stdev(accuracy) if len(own) > 1 else 0.0:.1f}")
+        lines.append(f"| {model} | {len(own)} | {equal} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+IDLE_SECONDS = 60.0  # a process that does nothing for so long, hangs
 OPTIONAL = ("gpatcher.serve", "gpatcher.scale.ray_training")  # not part of the campaign
 INTERPRETER = (sys.executable, "-c", "from gpatcher.cli import main; main()")
 
@@ -30,7 +31,7 @@ class Ended:
     code: int | None  # exit code, below 0 for a signal, None if it hung and was killed
     out: str
     err: str
-    seconds: float
+    cpu: float  # seconds of the processor
 
     @property
     def outcome(self) -> str:
@@ -84,12 +85,15 @@ class Process:
     ) -> None:
         log = Path(tempfile.gettempdir()) / f"campaign-{os.getpid()}-{os.urandom(4).hex()}"  # never on a full disk
         self.logs = log.with_suffix(".out"), log.with_suffix(".err")
-        self.started = time.monotonic()
-        environment = {"COLUMNS": "400", **(environment or {})}
+        # all that it may write elsewhere is in the folder of the try too
+        environment = {"COLUMNS": "400", "TMPDIR": str(folder), "HOME": str(folder), **(environment or {})}
         if fork:
             self.process = None
             self.pid = os.fork()
-            if not self.pid:
+            if self.pid:
+                with suppress(OSError):
+                    os.setpgid(self.pid, self.pid)  # whoever is first
+            else:
                 self._run(words, folder, environment, before)
         else:
             with self.logs[0].open("wb") as out, self.logs[1].open("wb") as err:
@@ -100,7 +104,7 @@ class Process:
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=err,
-                    start_new_session=True,
+                    process_group=0,
                     preexec_fn=before,
                 )
             self.pid = self.process.pid
@@ -111,13 +115,14 @@ class Process:
         """Be the child: never returns."""
         code = 70
         try:
-            os.setsid()
+            os.setpgid(0, 0)  # a group of its own, for signals; the session, and so the priority, of the campaign
             os.chdir(folder)
             for number, path in enumerate((Path(os.devnull), *self.logs)):
                 handle = os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT, 0o644)
                 os.dup2(handle, number)
                 os.close(handle)
             os.environ.update(environment)
+            tempfile.tempdir = None  # as TMPDIR says
             sys.argv = ["gpatcher", *words]
             if before is not None:
                 before()
@@ -132,21 +137,42 @@ class Process:
 
     def poll(self) -> int | None:
         """Return the exit code, below 0 for a signal, None while it runs."""
-        if self.process is not None:
-            return self.process.poll()
         if not hasattr(self, "_code"):
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            pid, status, used = os.wait4(self.pid, os.WNOHANG)
             if not pid:
                 return None
             self._code = os.waitstatus_to_exitcode(status)
+            self._cpu = used.ru_utime + used.ru_stime
+            if self.process is not None:
+                self.process.returncode = self._code
         return self._code
 
+    def cpu(self) -> float:
+        """Return the seconds of the processor that it has used, without its workers while it runs."""
+        if self.poll() is not None:
+            return self._cpu
+        with suppress(OSError):
+            return time.clock_gettime((~self.pid << 3) | 2)  # the clock of another process: clock_getcpuclockid(3)
+        return 0.0
+
+    def until(self, cpu: float) -> None:
+        """Wait until it has used these seconds of the processor, or ended: a moment that load does not shift."""
+        while self.poll() is None and self.cpu() < cpu:
+            time.sleep(0.002)
+
     def wait(self, timeout: float = 300.0) -> Ended:
-        """Wait for the end; a process that takes longer is killed and counts as hung."""
-        deadline = time.monotonic() + timeout
-        while (code := self.poll()) is None and time.monotonic() < deadline:
+        """Wait for the end; a process hangs if it uses more than ``timeout`` seconds of the processor, or is idle."""
+        cpu, busy = 0.0, time.monotonic()
+        look = busy + 1.0
+        while (code := self.poll()) is None:
             time.sleep(0.004)
-        seconds = time.monotonic() - self.started
+            if (now := time.monotonic()) < look:
+                continue
+            look = now + 1.0
+            if (used := self.cpu()) > cpu + 0.5 or self._waits_for_a_core():  # a spinner takes 0.1 s a minute
+                cpu, busy = used, now
+            if cpu > timeout or now - busy > IDLE_SECONDS:
+                break
         self.signal(signal.SIGKILL)  # workers that are left, too
         while self.poll() is None:
             time.sleep(0.004)
@@ -154,7 +180,17 @@ class Process:
         for log in self.logs:
             texts.append(log.read_text(errors="replace") if log.exists() else "")
             log.unlink(missing_ok=True)
-        return Ended(code, *texts, seconds)
+        return Ended(code, *texts, self._cpu)
+
+    def _waits_for_a_core(self) -> bool:
+        """Whether it, or a worker, could run if the machine were not busy."""
+        import psutil
+
+        with suppress(psutil.Error):
+            process = psutil.Process(self.pid)
+            states = {one.status() for one in (process, *process.children(recursive=True))}
+            return bool(states & {psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP, psutil.STATUS_STOPPED})
+        return False
 
 
 def _call_main() -> int:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpatcher.errors import InputError, check_at_least, check_fraction, warn_input
+from gpatcher.errors import InputError, check_at_least, check_fraction, check_memory, warn_input
 from gpatcher.graph.graph import Graph
 from gpatcher.model.dropout import dropout
 from gpatcher.model.inputs import FeatureTable
@@ -47,6 +47,8 @@ class Baseline(nn.Module):
         super().__init__()
         check_at_least(1, features=features, hidden=hidden, layers=layers)
         check_fraction("dropout", dropout)
+        weights = hidden * (features + hidden * max(0, layers - 2))
+        check_memory(20.0 * weights, f"a model with {weights:,} weights, in training,", "lower hidden or layers")
         if not graph.num_outputs:
             raise InputError(f"{graph.name} has no labels, so the number of classes is unknown; pass y")
         if not self.WEIGHTED:

@@ -32,6 +32,7 @@ def main() -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a path or an encoding may not be UTF-8
     try:
+        _check_arguments()
         with warnings_as_notes():
             app()
     except KeyboardInterrupt:
@@ -53,6 +54,19 @@ def main() -> None:
             raise
         typer.echo(f"error: {error.filename}: {error.strerror}; choose another path or make room there", err=True)
         sys.exit(2)
+
+
+def _check_arguments() -> None:
+    """Refuse arguments that are not UTF-8: neither Parquet nor JSON can hold such a name."""
+    for word in sys.argv[1:]:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            encoding = sys.getfilesystemencoding()
+            raise InputError(
+                f"the argument {word!a} is not UTF-8 (Python reads arguments as {encoding}); rename the file, or "
+                "set PYTHONUTF8=1 or a UTF-8 locale"
+            ) from None
 
 
 def _version(value: bool) -> None:

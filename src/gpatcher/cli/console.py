@@ -31,10 +31,11 @@ def console() -> Console:
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[str]], title: str | None = None) -> Table:
-    """Return a table with bold heads, and its title on the left."""
-    from rich.table import Table
+    """Return a table with bold heads, and its title on the left; in a narrow terminal cells are folded, not cut."""
+    from rich.table import Column, Table
 
-    made = Table(*columns, title=title, title_justify="left", header_style="bold")
+    heads = (Column(name, overflow="fold") for name in columns)
+    made = Table(*heads, title=title, title_justify="left", header_style="bold")
     for row in rows:
         made.add_row(*row)
     return made

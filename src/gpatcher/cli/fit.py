@@ -384,19 +384,17 @@ def _progress_bar(screen: Console) -> Iterator[FitProgress]:
 
 
 def _print_summary(screen: Console, model: str, graph: Graph, records: list[Record], out: Path) -> None:
-    from rich.table import Table
-
     from gpatcher.runs.records import summarise
 
     title = f"{model} on {graph.name}" + (", R² × 100" if graph.is_regression else "")
     val, test = ("val", "test") if graph.is_regression else ("val_accuracy", "test_accuracy")
-    table = Table("split", "seed", "validation", "test", "epochs", "seconds", title=title)
+    shown = table(("split", "seed", "validation", "test", "epochs", "seconds"), [], title)
     for record in records:
         score = "no labels" if record[test] is None else f"{100 * record[test]:.1f}"
         epochs = "-" if record["epochs"] is None else str(record["epochs"])
         figures = (f"{100 * record[val]:.1f}", score, epochs, f"{record['seconds']:.1f}")
-        table.add_row(str(record["split"]), str(record["seed"]), *figures)
-    screen.print(table)
+        shown.add_row(str(record["split"]), str(record["seed"]), *figures)
+    screen.print(shown)
     scored = [record[test] for record in records if record[test] is not None]
     if scored:
         summary = summarise(scored)
@@ -416,12 +414,10 @@ def _print_summary(screen: Console, model: str, graph: Graph, records: list[Reco
 
 
 def _print_leaderboard(screen: Console, evaluation: Evaluation | RegressionEvaluation) -> None:
-    from rich.table import Table
-
     from gpatcher.report.leaderboard import leaderboard_cells, leaderboard_columns, verdict
 
-    table = Table(*leaderboard_columns(evaluation))
+    shown = table(leaderboard_columns(evaluation), [])
     for row in evaluation.leaderboard:
-        table.add_row(*leaderboard_cells(row), style="bold" if row.role == "model" else None)
-    screen.print(table)
+        shown.add_row(*leaderboard_cells(row), style="bold" if row.role == "model" else None)
+    screen.print(shown)
     screen.print(verdict(evaluation), soft_wrap=True, markup=False)

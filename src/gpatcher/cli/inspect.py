@@ -18,7 +18,7 @@ def datasets(root: Root = None, as_json: AsJson = False) -> None:
     from gpatcher.datasets.registry import NAMED, dataset_root, is_present
 
     # measured once by tools/datasets.py: to load them all takes half a minute
-    measured = json.loads(resources.files("gpatcher.cli").joinpath("datasets.json").read_text())
+    measured = json.loads(resources.files("gpatcher.cli").joinpath("datasets.json").read_text(encoding="utf-8"))
     rows: list[dict[str, Any]] = [
         {"name": dataset.name, "splits": dataset.protocol, "present": is_present(key, root), **measured.get(key, {})}
         for key, dataset in NAMED.items()

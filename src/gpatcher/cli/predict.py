@@ -43,6 +43,12 @@ def predict(
         float | None,
         option("LEVEL", "Add conformal sets or intervals, which contain the truth with probability LEVEL."),
     ] = None,
+    escape_formulas: Annotated[
+        bool,
+        option(
+            None, "In a .csv, put an apostrophe before text that a spreadsheet would run (=cmd).", "--escape-formulas"
+        ),
+    ] = False,
     database: Annotated[
         str | None, option("URL", "Database of --nodes, --edges and --to-table, as for 'gpatcher fit'.")
     ] = None,
@@ -61,6 +67,8 @@ def predict(
         )
     places = table_places(nodes, edges, database)
     target = _target(out, to_table, overwrite, places)
+    if escape_formulas and (not isinstance(target, Path) or target.suffix.lower() != ".csv"):
+        raise InputError(f"--escape-formulas is for a .csv file, and predictions go to {target}; leave it out")
     screen = console()
     with step("reading the graph"):
         graph, source = load_run_graph(folder, root)
@@ -76,7 +84,7 @@ def predict(
         with step("predicting"):
             from gpatcher.estimator.ensemble import load_model
 
-            write_predictions(load_model(folder), unseen, target, None, conformal, label_type)
+            write_predictions(load_model(folder), unseen, target, None, conformal, label_type, escape_formulas)
         screen.print(f"{counted(len(unseen.predicted()), 'row')} in {target}", soft_wrap=True)
         return
     classifier = load_run_model(folder, graph, patches)
@@ -87,7 +95,13 @@ def predict(
         rows = len(predicted_nodes(graph))
         task = bar.add_task("predicting", total=graph.n)
         write_predictions(
-            classifier, graph, target, lambda done, _: bar.update(task, completed=done), conformal, label_type
+            classifier,
+            graph,
+            target,
+            lambda done, _: bar.update(task, completed=done),
+            conformal,
+            label_type,
+            escape_formulas,
         )
     screen.print(f"{counted(rows, 'row')} in {target}", soft_wrap=True)
     measured = None if conformal is None else conformal_coverage(classifier, graph, conformal)

@@ -61,6 +61,6 @@ def _read_token(file: Path | None) -> str | None:
     if file is None:
         return os.environ.get("GPATCHER_TOKEN") or None
     try:
-        return file.read_text().strip()
+        return file.read_text(encoding="utf-8").strip()
     except UnicodeDecodeError:
         raise InputError(f"{file} is not text in UTF-8; write the token into it as text") from None

@@ -197,10 +197,9 @@ class PatchModel(NodeModel):
         torch.manual_seed(self.seed)
         graph = prepared.graph
         model = prepared.build(graph.num_outputs, self.model, self.split_.train)
-        batch_size = self.train.batch_size
-        if batch_size is None:
-            batch_size = choose_batch_size(model, prepared, self.memory)
+        batch_size = self.train.batch_size or choose_batch_size(model, prepared, self.memory)
         config = replace(self.train, batch_size=batch_size)
+        model.check_training_memory(min(graph.n, batch_size or graph.n))
         peak = 0.0
         if engine is not None:
             peak = train_on_cluster(

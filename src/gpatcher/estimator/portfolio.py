@@ -108,5 +108,5 @@ def _distinct(sources: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @cache
 def shipped_portfolio() -> tuple[Candidate, ...]:
     """Return the portfolio that ships with the package."""
-    content = json.loads((files("gpatcher.estimator") / "portfolio.json").read_text())
+    content = json.loads((files("gpatcher.estimator") / "portfolio.json").read_text(encoding="utf-8"))
     return tuple(Candidate(**entry) for entry in content["members"])

@@ -7,6 +7,7 @@ sources side by side. Shapes: b nodes in a batch, p positions in a patch, h hidd
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from gpatcher.errors import InputError
+from gpatcher.errors import InputError, check_memory
 from gpatcher.model.dropout import Dropout, dropout
 from gpatcher.model.inputs import FeatureTable
 from gpatcher.model.mixer import PatchMixer
@@ -147,12 +148,25 @@ def split_views(index: Tensor, score: Tensor, mask: Tensor, sizes: Sequence[int]
 
 
 @dataclass(frozen=True, eq=False)
+class Encoded:
+    """All nodes as the last round reads them, computed once for many batches."""
+
+    h: Tensor  # (n, h)
+    rows: Tensor | None  # (n, mixer_hidden)
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the tensors."""
+        return self.h.device
+
+
+@dataclass(frozen=True, eq=False)
 class Batch:
     """The input of a step: patches from each source, and the features and labels of the nodes in them."""
 
     nodes: Tensor  # (b,)
     views: tuple[PatchView, ...]  # one per source; index refers to rows of x; empty if rounds run over all nodes
-    x: FeatureTable  # features of the distinct nodes in the patches, or of all nodes
+    x: FeatureTable | Encoded  # of the distinct nodes in the patches, or of all nodes
     labels: Tensor | None = None  # (rows, C): training labels, one-hot, 0 where unknown or masked
 
 
@@ -174,13 +188,13 @@ class Round(nn.Module):
         widths = {"ego": hidden, "mean": len(sizes) * hidden, "mixer": len(sizes) * width}
         self.width = sum(widths[name] for name in config.readout if name in widths)
 
-    def forward(self, h: Tensor, views: Sequence[PatchView]) -> Tensor:
+    def forward(self, h: Tensor, views: Sequence[PatchView], rows: Tensor | None = None) -> Tensor:
         """Return the readouts side by side, shape (b, width), of patches whose members are rows of ``h``."""
         parts = {"ego": h[views[0].index[:, 0]]}
         if "mean" in self.config.readout:
             parts["mean"] = torch.cat([view.mean(h, self.config) for view in views], 1)
         if "mixer" in self.config.readout:
-            rows = self.rows(h)
+            rows = self.rows(h) if rows is None else rows
             mixed = [self._mix(rows, view, mixer) for view, mixer in zip(views, self.mixers, strict=True)]
             parts["mixer"] = torch.cat(mixed, 1)
         return torch.cat([self.gates[name] * parts[name] for name in self.config.readout if name in parts], 1)
@@ -237,15 +251,19 @@ class GPatcher(nn.Module):
         if self.reads_labels and labels is None:
             raise InputError("the readout 'labels' needs the training labels: pass labels")
         self.register_buffer("labels", labels, persistent=False)
+        sizes = [source.size for source in self.sources]
+        numbers = labels is not None and labels.is_floating_point()
+        classifier_input = len(sizes) * (2 if numbers else classes) * self.reads_labels
+        count = count_parameters(config, sizes, features, classes, classifier_input)
+        advice = "lower model.hidden, model.mixer_hidden, model.layers, model.rounds or the patch size"
+        check_memory(4.0 * count, f"a model with {count:,} parameters", advice)
         self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(features, config.hidden)))
         self.bias = nn.Parameter(torch.zeros(config.hidden))
-        sizes = [source.size for source in self.sources]
         widths = [config.hidden] * (config.rounds - 1) + [config.hidden * (config.rounds if config.jump else 1)]
         rounds = nn.ModuleList(Round(sizes, config, width) for width in widths)
         self.rounds: Sequence[Round] = rounds  # type: ignore[assignment]
         self.updates = nn.ModuleList(nn.Linear(round_.width, config.hidden) for round_ in self.rounds[:-1])
-        numbers = labels is not None and labels.is_floating_point()
-        readout = self.rounds[-1].width + len(sizes) * (2 if numbers else classes) * self.reads_labels
+        readout = self.rounds[-1].width + classifier_input
         if config.head_layers == 1:
             self.classifier: nn.Module = nn.Linear(readout, classes)
         else:
@@ -278,9 +296,32 @@ class GPatcher(nn.Module):
         """Whether a batch does not depend on the weights, so that it may be prefetched."""
         return not any(source.learned for source in self.sources)
 
-    def fetch(self, x: FeatureTable, nodes: Tensor) -> Batch:
+    def encoded(self, x: FeatureTable, count: int, batch: int) -> FeatureTable | Encoded:
+        """Return the features, or all nodes encoded if that takes less time for ``count`` nodes in several batches.
+
+        They are encoded if their patches have more members than there are nodes, and if the result takes no more memory
+        than a training step.
+        """
+        n, last = x.shape[0], self.rounds[-1]
+        mixes = "mixer" in self.config.readout
+        width = self.config.hidden + (self.config.mixer_hidden or self.config.hidden) * mixes
+        positions = count * sum(source.size for source in self.sources)
+        if count <= batch or positions <= n or self.reads_all(n) or 4 * n * width > self.step_bytes(batch, x):
+            return x
+        h = torch.empty(n, self.config.hidden, device=x.device)
+        rows = torch.empty(n, width - self.config.hidden, device=x.device) if mixes else None
+        for nodes in torch.split(torch.arange(n, device=x.device), _CHUNK):
+            part = slice(int(nodes[0]), int(nodes[-1]) + 1)
+            h[part] = last.norm(self.encode(x.take(nodes)))
+            if rows is not None:
+                rows[part] = last.rows(h[part])
+        return Encoded(h, rows)
+
+    def fetch(self, x: FeatureTable | Encoded, nodes: Tensor) -> Batch:
         """Return the input of `forward` for these nodes; with fixed patches it can be prefetched."""
         labels = self.known_labels(nodes if self.training else None)
+        if isinstance(x, Encoded):
+            return Batch(nodes, tuple(self._views(nodes)), x, labels)
         if self.reads_all(x.shape[0]):
             return Batch(nodes, (), x, labels)
         views = self._views(nodes)
@@ -325,9 +366,11 @@ class GPatcher(nn.Module):
             return torch.stack([y.nan_to_num(0.0), y.isfinite().to(y.dtype)], 1) * scale
         return F.one_hot(y + 1, self.classes + 1)[:, 1:].to(self.weight.dtype) * scale
 
-    def forward(self, x: FeatureTable, nodes: Tensor | Batch) -> Tensor:
+    def forward(self, x: FeatureTable | Encoded, nodes: Tensor | Batch) -> Tensor:
         """Return the logits of these nodes, or of a batch fetched for them, shape (b, C)."""
         batch = nodes if isinstance(nodes, Batch) else self.fetch(x, nodes)
+        if isinstance(batch.x, Encoded):
+            return self._head(self.rounds[-1](batch.x.h, batch.views, batch.x.rows), batch.views, batch.labels)
         h = self.encode(batch.x)
         if batch.views:
             return self.classify(h, batch.views, batch.labels)
@@ -384,7 +427,9 @@ class GPatcher(nn.Module):
     def classify(self, h: Tensor, views: Sequence[PatchView], labels: Tensor | None = None) -> Tensor:
         """Return the logits of patches whose members are rows of ``h`` (and of ``labels``, one-hot), shape (b, C)."""
         last = self.rounds[-1]
-        readout = last(last.norm(h), views)
+        return self._head(last(last.norm(h), views), views, labels)
+
+    def _head(self, readout: Tensor, views: Sequence[PatchView], labels: Tensor | None) -> Tensor:
         if self.reads_labels:
             if labels is None:
                 raise InputError("the readout 'labels' needs the labels of the members: pass labels")
@@ -410,6 +455,14 @@ class GPatcher(nn.Module):
             per_position += (self.config.mixer_hidden or hidden) * (18 * self.config.layers - 2)
         return 4 * (rows * (5 * x.width + 8 * hidden) + positions * per_position)
 
+    def check_training_memory(self, rows: int) -> None:
+        """Raise if weights, gradients, Adam's moments and the best weights, and ``rows`` encoded nodes, cannot fit."""
+        count = sum(p.numel() for p in self.parameters())
+        # by row: the encoding before and after ReLU, and each round
+        needed = 20.0 * count + 4.0 * rows * self.config.hidden * (1 + self.config.rounds)
+        what = f"training {count:,} parameters on {rows:,} nodes at once"
+        check_memory(needed, what, "lower model.hidden, model.mixer_hidden or model.rounds, or set train.batch_size")
+
     def reselect(self) -> None:
         """Select the members of patches again in every source, by the current weights of its filter."""
         for source in self.sources:
@@ -424,6 +477,33 @@ class GPatcher(nn.Module):
         if filters:
             groups.append({"params": filters, "lr": lr * filter_lr, "weight_decay": 0.0})
         return groups
+
+
+def count_parameters(
+    config: ModelConfig, sizes: Sequence[int], features: int, classes: int, label_columns: int = 0
+) -> int:
+    """Return the number of parameters of a `GPatcher` before it is built, without those of its patch sources."""
+
+    def linear(a: int, b: int) -> int:
+        return (a + 1) * b
+
+    def round_(width: int) -> tuple[int, int]:
+        """Return the parameters of a round and the width of what it reads."""
+        mixed = config.mixer_hidden or config.hidden
+        count = 2 * width * (config.rounds > 1 and config.norm != "none")
+        if "mixer" in config.readout:
+            count += (linear(width, mixed) if mixed != width else 0) + 2 * mixed
+            channels, norms = (config.layers - 1) * 2 * linear(mixed, mixed), 2 * mixed * (2 * config.layers - 1)
+            count += sum(config.layers * 2 * linear(size, size) + channels + norms for size in sizes)
+        widths = {"ego": width, "mean": len(sizes) * width, "mixer": len(sizes) * mixed}
+        return count, sum(widths[name] for name in config.readout if name in widths)
+
+    hidden, jumped = config.hidden, config.hidden * (config.rounds if config.jump else 1)
+    count, read = round_(hidden)
+    total = linear(features, hidden) + (config.rounds - 1) * (count + linear(read, hidden))
+    count, read = round_(jumped)
+    head = [read + label_columns, *[hidden] * (config.head_layers - 1), classes]
+    return total + count + sum(linear(a, b) for a, b in itertools.pairwise(head))
 
 
 def mean_weights(view: PatchView, n: int, ego: bool, divide: bool) -> sp.csr_array:

@@ -162,7 +162,7 @@ def _test_nodes(folder: Path) -> pa.Table:
     if not path.is_file():
         raise InputError(f"{folder} has no {PREDICTIONS}; 'gpatcher predict {folder} --out {path}' writes it")
     try:
-        table = pq.read_table(path)
+        table = pq.read_table(path, page_checksum_verification=True)
         missing = {"id", "predicted", "label", "part"} - set(table.column_names)
         if missing:
             raise InputError(

@@ -36,6 +36,8 @@ def run_folder(out: Path, identity: Mapping[str, Any], *, resume: bool, overwrit
         raise InputError(f"{out} is a file; choose another folder")
     occupied = out.is_dir() and any(not path.name.startswith(".") for path in out.iterdir())
     if not occupied or not overwrite:
+        if occupied:
+            _check_is_run(out)  # before a lock is put into the folder of somebody else
         with locked(out):
             if occupied:
                 _check(out, identity, resume)
@@ -56,13 +58,17 @@ def run_folder(out: Path, identity: Mapping[str, Any], *, resume: bool, overwrit
         remove_folder(beside)  # the run before
 
 
-def _check(out: Path, identity: Mapping[str, Any], resume: bool) -> None:
-    path = out / MANIFEST
-    if not path.is_file():
+def _check_is_run(out: Path) -> None:
+    if not (out / MANIFEST).is_file():
         raise InputError(
             f"{out} is not empty and contains no run of 'gpatcher fit' ({MANIFEST} is missing); choose another folder, "
             "or pass --overwrite to replace what is in it"
         )
+
+
+def _check(out: Path, identity: Mapping[str, Any], resume: bool) -> None:
+    _check_is_run(out)
+    path = out / MANIFEST
     if not resume:
         raise InputError(
             f"{out} already contains a run; choose another folder with --out, continue it with --resume, or replace it "

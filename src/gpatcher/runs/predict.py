@@ -19,7 +19,7 @@ from gpatcher.tables.database import TargetTable
 from gpatcher.tables.write import write_pieces
 from gpatcher.trust.conformal import coverage, interval_coverage
 
-PIECE = 1 << 16  # nodes predicted and written at a time
+PIECE = 1 << 18  # nodes predicted and written at a time; a model encodes all nodes for each piece
 PARTS = ("none", "train", "validation", "test")
 
 Columns = dict[str, Any]  # arrays of NumPy or pyarrow
@@ -32,6 +32,7 @@ def write_predictions(
     progress: Callable[[int, int], None] | None = None,
     conformal: float | None = None,
     label_type: str | None = None,
+    escape_formulas: bool = False,
 ) -> None:
     """Write a row for every node, or for unseen nodes, in chunks; see `prediction_columns`.
 
@@ -47,6 +48,8 @@ def write_predictions(
         Level of conformal sets, in (0, 1).
     label_type : str, optional
         Dtype of the classes in a database table, such as int64; by default they are text, as in files.
+    escape_formulas : bool
+        Whether text in a .csv file that a spreadsheet would run gets an apostrophe.
     """
     as_text = isinstance(out, TargetTable) or out.suffix.lower() == ".csv"
 
@@ -62,7 +65,7 @@ def write_predictions(
     if isinstance(out, TargetTable):
         out.write(_with_types(piece, label_type) for piece in pieces())
     else:
-        write_pieces(pieces(), out)
+        write_pieces(pieces(), out, escape_formulas=escape_formulas)
 
 
 def _with_types(columns: Columns, label_type: str | None) -> Columns:

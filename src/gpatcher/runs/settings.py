@@ -60,21 +60,22 @@ PROTOCOL: Settings = {
 @cache
 def shipped_settings() -> Shipped:
     """Return the settings that ship with the package; do not modify them."""
-    shipped: Shipped = json.loads((files("gpatcher.runs") / "settings.json").read_text())
+    shipped: Shipped = json.loads((files("gpatcher.runs") / "settings.json").read_text(encoding="utf-8"))
     return shipped
 
 
 def read_settings(path: Path) -> Shipped:
     """Read settings that ``gpatcher tune`` wrote, from the file or from the folder that has ``best.json``."""
     path = path / "best.json" if path.is_dir() else path
+    if not path.is_file():  # nor a pipe, which nobody may write to
+        problem = "is not a file" if path.exists() else "does not exist"
+        raise InputError(f"{path} {problem}; 'gpatcher tune' writes a file best.json")
     try:
-        chosen: Shipped = json.loads(path.read_text())
+        chosen: Shipped = json.loads(path.read_text(encoding="utf-8"))
         for models in chosen.values():
             for entry in models.values():
                 dict(entry["settings"]), int(entry["trials"])
-    except OSError:
-        raise InputError(f"{path} does not exist; 'gpatcher tune' writes a file best.json") from None
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         raise InputError(f"{path} is not a file of settings ({error}); 'gpatcher tune' writes one") from None
     return chosen
 

@@ -6,7 +6,6 @@ values), λ near -1 a high one (neighbours have opposite values).
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +13,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import platformdirs
 import scipy.linalg
 
 from gpatcher.arrays import FloatArray
 from gpatcher.errors import InputError, check_at_least, free_memory
 from gpatcher.graph.graph import Graph
-from gpatcher.io import checksum, draft_of, make_folder, write_text
+from gpatcher.io import cache_folder, checksum, draft_of, make_folder, write_text
 
 _MAX_SECONDS = 600.0  # on one core; `is_affordable` rejects slower decompositions
 
@@ -85,7 +83,7 @@ def eigenpairs(
 
 def graph_spectrum(graph: Graph, self_loops: bool = False, memory: int | None = None) -> Spectrum:
     """Return the eigenpairs that extractors use: single precision, and cached from 1,000 nodes on."""
-    cache = cache_folder() if graph.n >= 1000 else None
+    cache = cache_folder("spectra") if graph.n >= 1000 else None
     return eigenpairs(graph, self_loops, np.float32, memory=memory, cache=cache)
 
 
@@ -102,11 +100,6 @@ def is_affordable(n: int, memory: int | None = None) -> bool:
 
 def _budget(memory: int | None) -> int:
     return free_memory() // 2 if memory is None else memory
-
-
-def cache_folder() -> Path:
-    """Return the folder of cached eigenpairs: in ``$GPATCHER_CACHE``, else in the user's cache."""
-    return Path(os.environ.get("GPATCHER_CACHE") or platformdirs.user_cache_dir("gpatcher")) / "spectra"
 
 
 def _write_cache(path: Path, values: FloatArray, vectors: FloatArray) -> None:
