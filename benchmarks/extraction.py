@@ -20,7 +20,7 @@ from gpatcher.patches.ppr import PPR, ppr_scores, push_patches, top_recall
 
 EXTRACTOR = PPR(size=32, c=0.5, eps=1e-5)
 PUSHED, PEER, EXACT = 100_000, 4_000, 64  # sampled nodes: for ours, for the peer, for the exact ranking
-ROUNDS = 5
+ROUNDS = 3
 ROUGH = 1e-4  # eps of a smaller graph, where what a source costs beside its pushes counts
 SEED = 0
 
