@@ -87,7 +87,7 @@ def read_records(path: Path) -> list[Record]:
         records.append(record)
     if damaged:
         lines_of = f"{counted(len(damaged), 'line is', 'lines are')} damaged and left out: {some(damaged)}"
-        warn_input(f"{path}: {lines_of}; the other {counted(len(records), 'record')} are used")
+        warn_input(f"{path}: {lines_of}; the other {counted(len(records), 'record is', 'records are')} used")
     return records
 
 
