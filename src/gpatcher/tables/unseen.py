@@ -40,8 +40,8 @@ def read_new_tables(
     raw_features = graph.x is not None and encoder is None
     if raw_features and "edges" in options:
         raise InputError(
-            "the features of this graph are computed from its edges, which unseen nodes change; to predict unseen "
-            "nodes, train with features from columns"
+            "there is no encoder.json: the features of this graph are computed from its edges, which unseen nodes "
+            "change, or the file was removed; to predict unseen nodes, train with features from columns"
         )
     if encoder is None and not raw_features:
         parsed = replace(parsed, features=())
