@@ -20,7 +20,7 @@ from gpatcher import cli
 from gpatcher.datasets.load import load_graph
 from gpatcher.graph import storage
 
-FIT = ("--model", "fast", "--no-compare", "--set", "train.epochs=100", "--set", "train.patience=100")
+FIT = ("--model", "fast", "--no-compare", "--set", "train.epochs=50", "--set", "train.patience=50")
 
 
 class Spent:
@@ -73,7 +73,7 @@ def main(nodes: int) -> None:
                 "share": "",
             },
         ]
-        storage.save_graph(load_graph("csbm:n=20000,features=100,degree=10"), Path("graph"))
+        storage.save_graph(load_graph("csbm:n=5000,features=100,degree=10"), Path("graph"))
         seconds, spent = [], Spent()
         for run in ("warm", "run"):
             if run == "run":
@@ -86,7 +86,7 @@ def main(nodes: int) -> None:
                 if end.code:
                     raise
             seconds.append(time.perf_counter() - started)
-        rows.append({"what": "fit", "nodes": 20_000, "gb": 0.0, "seconds": seconds[-1]})
+        rows.append({"what": "fit", "nodes": 5_000, "gb": 0.0, "seconds": seconds[-1]})
         rows[-1]["share"] = spent.seconds / seconds[-1]
     record.write("checksums", rows)
 

@@ -1,6 +1,8 @@
 """Seconds and peak memory of a whole job by stage: load, extract, five epochs on labelled nodes, predict all nodes.
 
-python benchmarks/whole_job.py [FRACTION]    FRACTION of the full size, 1 by default; 0.01 for a quick check
+python benchmarks/whole_job.py [FRACTION [JOB]]    FRACTION of the full size, 1 by default; 0.01 for a quick check
+
+JOB is the start of the name of one job; rows of the others stay on record.
 
 Each size runs in its own process. The peaks include resident pages of mapped files.
 """
@@ -30,7 +32,7 @@ FEATURES, DEGREE, EPOCHS, LABELLED, PATCH = 128, 10, 5, 100_000, 32
 GIB = 2**30
 # nodes, whether the features stay in a file, bound on the peak in GB, memory limit of the training in GiB
 JOBS = {
-    "1M nodes, features in memory": (1_000_000, False, 8, 4),
+    "1M nodes, features in memory": (1_000_000, False, 3, 4),
     "4M nodes, features in a file": (4_000_000, True, 12, 6),
 }
 
@@ -86,9 +88,12 @@ def main() -> None:
     if len(sys.argv) == 4:
         job(sys.argv[1], float(sys.argv[2]), Path(sys.argv[3]))
         return
-    fraction = float(sys.argv[1]) if len(sys.argv) == 2 else 1.0
-    rows = []
-    for name, (nodes, _, bound, _) in JOBS.items():
+    fraction = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
+    chosen = {name: job for name, job in JOBS.items() if name.startswith(sys.argv[2] if len(sys.argv) > 2 else "")}
+    path = record.RESULTS / "whole_job.json"
+    old = json.loads(path.read_text())["rows"] if path.exists() else []
+    rows = [row for row in old if row["job"] not in chosen]
+    for name, (nodes, _, bound, _) in chosen.items():
         with tempfile.TemporaryDirectory() as scratch:
             prepare(Path(scratch), int(fraction * nodes))
             command = [sys.executable, __file__, name, str(fraction), scratch]

@@ -264,6 +264,7 @@ for arguments in ({bench}, ["report", "run", "--markdown", "run.md"]):
 
 def test_titles_of_data_sets_and_rows():
     titles = {"chameleon-filtered": "Chameleon-filtered", "csbm:phi=-0.9,n=1000": "φ = -0.9", "n=100": "n = 100"}
+    titles |= {"component:texas": "Texas", "neighbour_sum:n=1000": "neighbour sum"}
     assert {name: dataset_title(name) for name in titles} == titles
     rows = {"jknet": "GCN-JKNet", "p=8 k=10": "p = 8, K = 10", "shuffled": "shuffled"}
     assert {name: row_title(name) for name in rows} == rows

@@ -84,15 +84,15 @@ def test_the_change_changes_the_class_and_is_the_smallest(graph, fitted):
 
 
 def test_in_words():
-    one = Counterfactual(("p1",), "b", 3, 2, 3).sentence("a")
+    one = Counterfactual(("p1",), "b", None, 3, 2, 3).sentence("a")
     assert one.startswith("Without its edge to p1 it would be classed b, not a")
     assert "2 of its possible changes were tried" in one
-    some = Counterfactual(("p1", "p2"), "b", 16, 17, 40).sentence("a")
+    some = Counterfactual(("p1", "p2"), "b", None, 16, 17, 40).sentence("a")
     assert "edges to p1 and p2" in some
     assert "greedy" in some
     assert "of the 16 tried" in some
-    assert "classed a without all of its 3 edges" in Counterfactual((), None, 3, 5, 3).sentence("a")
-    assert "no edges" in Counterfactual((), None, 0, 0, 0).sentence("a")
+    assert "classed a without all of its 3 edges" in Counterfactual((), None, None, 3, 5, 3).sentence("a")
+    assert "no edges" in Counterfactual((), None, None, 0, 0, 0).sentence("a")
 
 
 def test_eigenvectors_of_a_large_graph_are_refused():

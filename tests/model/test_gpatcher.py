@@ -16,6 +16,7 @@ from gpatcher.patches import PPR, Patches, extract_patches
 from gpatcher.patches.spectral import SpectralPatches, spectral_products
 from gpatcher.spectral.filters import Adaptive
 from gpatcher.spectral.spectrum import graph_spectrum
+from gpatcher.training.loop import predict_logits
 
 N, D, CLASSES, P = 30, 7, 3, 6
 COMBINATIONS = [c for r in (1, 2, 3) for c in itertools.combinations(READOUTS, r)]
@@ -132,6 +133,24 @@ def test_a_small_batch_encodes_only_the_members_of_its_patches():
     model(FeatureTable(graph.x), torch.tensor([28]))  # isolated; padding reads node 0
     model(FeatureTable(graph.x), torch.arange(N))
     assert encoded == [2, N]
+
+
+@pytest.mark.parametrize("kind", ["fixed", "learnable"])
+@pytest.mark.parametrize("readout", COMBINATIONS, ids="+".join)
+def test_a_prediction_of_all_nodes_in_batches_encodes_each_node_once(kind, readout):
+    graph = make_graph()
+    model = make_model(graph, kind, readout=readout).eval()
+    x = FeatureTable(graph.x)
+    with torch.no_grad():
+        whole = model(x, torch.arange(N))
+    encoded = []
+    encode = model.encode
+    model.encode = lambda x: encoded.append(x.shape[0]) or encode(x)
+    np.testing.assert_allclose(predict_logits(model, x, np.arange(N), 8), whole, atol=2e-6)
+    assert encoded == [N]
+    np.testing.assert_allclose(predict_logits(model, x, np.arange(4), 2), whole[:4], atol=2e-6)
+    assert len(encoded) == 3  # few nodes: the members of their patches, batch by batch
+    assert max(encoded[1:]) < N
 
 
 # ------------------------------------------------------------------------------------------------ padding

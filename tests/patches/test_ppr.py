@@ -13,7 +13,15 @@ from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.kernels.ppr_push import _least_degree, degree_codes
 from gpatcher.patches.base import Patches
-from gpatcher.patches.ppr import PPR, cached_adjacency, ppr_scores, push_patches, top_recall, walk_adjacency
+from gpatcher.patches.ppr import (
+    PPR,
+    cached_adjacency,
+    ppr_scores,
+    push_from,
+    push_patches,
+    top_recall,
+    walk_adjacency,
+)
 
 C = 0.6
 
@@ -113,6 +121,22 @@ def test_degree_codes_are_lower_bounds(degrees):
     assert np.all(least <= degree)
     within = (degree > 2.0**-31) & (degree < 2.0**31)
     assert np.all(degree[within] < least[within] * 2**0.25 * (1 + 1e-8))
+
+
+def test_codes_packed_with_the_neighbours_change_no_bit():
+    """A graph large enough to be packed, with nodes beyond 2^16, hubs and isolated nodes."""
+    graph = load_graph("rmat:n=70000,m=140000,seed=2")
+    adjacency = walk_adjacency(graph, False)
+    packed = adjacency.packed()
+    assert packed.degree_codes is None
+    np.testing.assert_array_equal(packed.indices & 0xFFFFFF, adjacency.indices)
+    np.testing.assert_array_equal(packed.indices >> 24, adjacency.degree_codes[adjacency.indices])
+    sources = np.arange(0, 70000, 40)
+    one, two = (push_from(part, sources, 12, C, 1e-5) for part in (adjacency, packed))
+    np.testing.assert_array_equal(one.index, two.index)
+    np.testing.assert_array_equal(one.score, two.score)
+    small = walk_adjacency(load_graph("rmat:n=1000,m=3000"), False)
+    assert small.packed() is small
 
 
 # ------------------------------------------------------------------------------------------------ nodes, threads

@@ -210,7 +210,7 @@ def test_the_summary_states_the_results(evaluation, fitted):
     text = " ".join(in_short(evaluation))
     assert f"Accuracy {evaluation.accuracy:.1%} on {len(fitted.split_.test)} test nodes" in text
     assert f"T = {fitted.calibration_.temperature:.2f}" in text
-    baseline = evaluation.baselines[0].test_accuracy
+    baseline = evaluation.baselines[0].test
     assert f"MLP {baseline:.1%}, GCN {baseline:.1%}" in text
     gap = 100 * (evaluation.accuracy - baseline)
     assert f"{abs(gap):.1f} points {'above' if gap > 0 else 'below'} the best" in text
@@ -228,7 +228,7 @@ def test_the_summary_states_the_results(evaluation, fitted):
 def test_equal_baselines_and_chance(evaluation):
     def compared(accuracy, own=0.8):
         [first, second] = evaluation.baselines
-        results = (replace(first, test_accuracy=accuracy), replace(second, test_accuracy=0.1))
+        results = (replace(first, test=accuracy), replace(second, test=0.1))
         metrics = evaluation.metrics | {"accuracy": own}
         return " ".join(in_short(replace(evaluation, baselines=results, metrics=metrics)))
 

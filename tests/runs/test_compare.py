@@ -35,7 +35,7 @@ def test_only_common_test_nodes_count(tmp_path):
     second = write_run(tmp_path / "two", range(29, 9, -1), set(range(30)))  # another order
     comparison = compare_runs([first, second])
     assert sorted(comparison.ids) == sorted(f"n{v}" for v in range(10, 20))
-    assert [run.accuracy for run in comparison.runs] == [0.5, 1.0]
+    assert [run.figures["accuracy"] for run in comparison.runs] == [0.5, 1.0]
     assert [run.test for run in comparison.runs] == [20, 20]
     difference = comparison.runs[1].difference
     assert (difference.better, difference.worse, difference.gain) == (5, 0, 0.5)
@@ -65,13 +65,53 @@ def test_runs_that_cannot_be_compared(tmp_path):
         compare_runs([first, apart])
 
 
-def test_numbers_are_refused(tmp_path):
+def write_numbers(folder, labels, errors):
+    folder.mkdir(parents=True)
+    rows = [
+        {"id": f"n{v}", "predicted": y + e, "label": y, "part": "test"}
+        for v, (y, e) in enumerate(zip(labels, errors, strict=True))
+    ]
+    rows.append({"id": "unlabelled", "predicted": 1.0, "label": None, "part": "test"})
+    pq.write_table(pa.Table.from_pylist(rows), folder / "predictions.parquet")
+    return folder
+
+
+def test_numbers_are_compared_by_their_absolute_errors(tmp_path):
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=50) * 100
+    errors = rng.normal(size=50), 0.5 * rng.normal(size=50)
+    folders = [write_numbers(tmp_path / name, y, e) for name, e in zip(("one", "two"), errors, strict=True)]
+    comparison = compare_runs(folders)
+    first, second = comparison.runs
+    gains = np.abs(errors[0]) - np.abs(errors[1])
+    assert first.figures["mae"] == pytest.approx(np.abs(errors[0]).mean())
+    assert second.figures["rmse"] == pytest.approx(np.sqrt(np.square(errors[1]).mean()))
+    assert second.figures["r2"] == pytest.approx(1 - np.square(errors[1]).mean() / y.var())
+    assert second.difference.gain == pytest.approx(gains.mean())
+    assert (second.difference.better, second.difference.worse) == ((gains > 0).sum(), (gains < 0).sum())
+    assert 0 < second.difference.low < gains.mean() < second.difference.high
+    # largest difference first
+    spread = np.abs(errors[0] - errors[1])
+    assert comparison.ids[comparison.disputed()[0]] == f"n{spread.argmax()}"
+    names, group = comparison.groups()
+    assert np.bincount(group).tolist() == [10] * 5
+    assert names[-1] == f"up to {y.max():.4g}"
+    [_, line] = comparison_lines(comparison)
+    assert f"two is better than one: {-gains.mean():+.4g} in the mean absolute error" in line
+    assert comparison_rows(comparison)[1][3].startswith(f"{-gains.mean():+.4g} ({-second.difference.high:+.4g} to")
+
+
+def test_numbers_are_not_compared_with_classes_or_on_one_node(tmp_path):
     first = write_run(tmp_path / "one", range(10), set())
-    (tmp_path / "two").mkdir()
-    rows = [{"id": "n0", "predicted": 0.5, "label": 0.4, "part": "test"}]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "two" / "predictions.parquet")
-    with pytest.raises(InputError, match="two predicts numbers"):
-        compare_runs([first, tmp_path / "two"])
+    second = write_numbers(tmp_path / "two", [0.4, 1.0], [0.1, 0.1])
+    with pytest.raises(InputError, match=r"one predicts classes and .*two numbers"):
+        compare_runs([first, second])
+    with pytest.raises(InputError, match=r"two predicts numbers and .*one classes"):
+        compare_runs([second, first])
+    with pytest.raises(InputError, match="two, three have 1 test node in common"):
+        compare_runs([second, write_numbers(tmp_path / "three", [0.4], [0.2])])
+    with pytest.raises(InputError, match=r"node n1 has the label 1\.0 in .*two and 2\.0 in .*four"):
+        compare_runs([second, write_numbers(tmp_path / "four", [0.4, 2.0], [0, 0])])
 
 
 def test_an_id_of_several_types_is_several_nodes(tmp_path):
@@ -104,6 +144,9 @@ def test_the_page_in_a_browser(open_page, tmp_path, width):
 
 @pytest.mark.browser
 def test_the_page_has_no_serious_finding(open_page, serious_findings, tmp_path):
-    runs = [write_run(tmp_path / f"run{i}", range(20), set(range(i, 20, 2))) for i in range(2)]
-    page, _, _ = open_page(write_comparison(compare_runs(runs), tmp_path / "c.html"))
-    assert serious_findings(page) == []
+    classes = [write_run(tmp_path / f"run{i}", range(20), set(range(i, 20, 2))) for i in range(2)]
+    numbers = [write_numbers(tmp_path / f"number{i}", np.arange(20.0), np.arange(20) % (i + 2)) for i in range(2)]
+    for runs in (classes, numbers):
+        page, _, errors = open_page(write_comparison(compare_runs(runs), tmp_path / "c.html"))
+        assert errors == []
+        assert serious_findings(page) == []

@@ -86,7 +86,7 @@ def test_groups_contain_every_node_once(graph, fitted, evaluation):
 def test_baselines_are_evaluated_on_the_same_nodes(graph, fitted, evaluation):
     assert [r.name for r in evaluation.baselines] == ["MLP", "GCN"]
     for result in evaluation.baselines:
-        assert result.test_accuracy == pytest.approx((result.predicted == graph.y[fitted.split_.test]).mean())
+        assert result.test == pytest.approx((result.predicted == graph.y[fitted.split_.test]).mean())
         assert result.seconds > 0
     # the same seed gives the same baselines
     again = train_baselines(fitted, graph)
@@ -115,7 +115,7 @@ def test_without_labelled_test_nodes_validation_is_evaluated(graph):
     model = GPatcherClassifier(**QUICK).fit(hidden)
     evaluation = evaluate(model, hidden, train_baselines(model, hidden))
     assert evaluation.part == "validation"
-    assert evaluation.accuracy == evaluation.val_accuracy == pytest.approx(model.result_.val_accuracy)
+    assert evaluation.accuracy == evaluation.val_score == pytest.approx(model.result_.val_accuracy)
     y = y.copy()
     y[split.val] = -1
     with pytest.raises(InputError, match="neither test nor validation"):

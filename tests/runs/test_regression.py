@@ -1,7 +1,7 @@
 """A regression from tables to record, page, predictions, service and export."""
 
 import json
-import shutil
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +15,13 @@ from gpatcher.datasets.synthetic import neighbour_sum
 from gpatcher.datasets.targets import component_target
 from gpatcher.errors import InputError
 from gpatcher.estimator.classifier import GPatcherRegressor
-from gpatcher.estimator.counterfactual import find_counterfactual
+from gpatcher.estimator.counterfactual import drop_edges, find_counterfactual
 from gpatcher.estimator.ensemble import load_model
 from gpatcher.estimator.onnx import export_onnx
 from gpatcher.estimator.tables import keep_tables
 from gpatcher.graph.graph import Graph
+from gpatcher.report.explanation import write_explanation
 from gpatcher.report.run import write_run_page
-from gpatcher.runs.compare import compare_runs
 from gpatcher.runs.estimate import estimate_fit
 from gpatcher.runs.evaluation import RegressionEvaluation, read_evaluation
 from gpatcher.runs.fit import FitOptions, fit_splits
@@ -73,14 +73,41 @@ def test_the_evaluation_compares_with_the_mean_and_the_columns(run, tables):
     assert isinstance(evaluation, RegressionEvaluation)
     rows = {row.name: row for row in evaluation.leaderboard}
     assert {"Mean", "Ridge (columns)", "Boosted trees (columns)", "MLP", "GCN", "Fast-GPatcher"} == set(rows)
-    assert rows["Mean"].r2 == pytest.approx(0, abs=0.05)
-    assert rows["Fast-GPatcher"].low < rows["Fast-GPatcher"].r2 < rows["Fast-GPatcher"].high
+    assert rows["Mean"].score == pytest.approx(0, abs=0.05)
+    assert rows["Fast-GPatcher"].low < rows["Fast-GPatcher"].score < rows["Fast-GPatcher"].high
     assert [row.rmse for row in evaluation.leaderboard] == sorted(row.rmse for row in evaluation.leaderboard)
     gains = {one.name: one for one in evaluation.comparisons}
-    assert gains["Mean"].gain == pytest.approx(rows["Fast-GPatcher"].r2 - rows["Mean"].r2)
+    assert gains["Mean"].gain == pytest.approx(rows["Fast-GPatcher"].score - rows["Mean"].score)
     assert [level for level, _, _ in evaluation.coverage] == [0.8, 0.9, 0.95]
     widths = [width for _, _, width in evaluation.coverage]
     assert widths == sorted(widths)
+
+
+def test_importance_is_the_r2_that_is_lost(run, tables):
+    evaluation, graph = read_evaluation(run[0]), tables.graph
+    lost = {one.name: one for one in evaluation.importance}
+    assert set(lost) == {"all columns", "a", "b", "edges"}
+    model = load_model(run[0], graph)
+    test = model.split_.test[~np.isnan(graph.y[model.split_.test])]
+    without = drop_edges(graph, lambda a, b: np.isin(a, test) | np.isin(b, test))
+    gone = model.score(nodes=test) - model.on_graph(without).score(without, test)
+    assert lost["edges"].lost == pytest.approx(gone, abs=1e-6)
+    assert lost["edges"].low < lost["edges"].lost < lost["edges"].high
+    assert lost["all columns"].lost > 0
+
+
+def test_nodes_with_the_largest_errors_are_explained_first(run, tables):
+    evaluation, y = read_evaluation(run[0]), tables.graph.y
+    model = load_model(run[0], tables.graph)
+    held_out = np.concatenate([model.split_.test, model.split_.val])
+    held_out = held_out[~np.isnan(y[held_out])]
+    error = np.abs(model.predict(nodes=held_out) - y[held_out])
+    count = evaluation.explained_errors
+    assert count == min(150, len(held_out))
+    worst = held_out[np.argsort(-error, kind="stable")]
+    assert [e.node for e in evaluation.explanations[:count]] == worst[:count].tolist()
+    assert evaluation.explanations[0].margin == pytest.approx(model.predict(nodes=worst[:1])[0], rel=1e-5)
+    assert evaluation.diagnosis.class_names[0].startswith("up to ")
 
 
 def test_the_page_is_made_of_the_evaluation_alone(run, tmp_path):
@@ -93,8 +120,34 @@ def test_the_page_is_made_of_the_evaluation_alone(run, tmp_path):
         "Residuals by label assortativity",
         "Conformal intervals",
     )
-    for title in (*titles, "Boosted trees (columns)", "RMSE"):
+    parts = ("What the columns and the edges contribute", "Explanations", "Class compatibility", "Learning curve")
+    for title in (*titles, *parts, "Boosted trees (columns)", "RMSE"):
         assert title in text
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1400, "light")])
+def test_the_page_in_a_browser(open_page, run, tmp_path, width, scheme):
+    page, requests, errors = open_page(
+        write_run_page(read_evaluation(run[0]), tmp_path / "a.html"), width=width, scheme=scheme
+    )
+    assert (requests, errors) == ([], [])
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    worst = read_evaluation(run[0]).explanations[0]
+    [option] = page.locator("#explorer-nodes option").all_inner_texts()[:1]
+    assert option == f"{worst.id}: {worst.predicted} (label {worst.label})"
+    assert f"Node {worst.id} is predicted {worst.predicted}" in page.locator("#explorer-words").inner_text()
+    first = page.locator("#explorer-members tbody tr").first.locator("td").all_inner_texts()
+    largest = worst.members[worst.ranked()[0]]
+    assert float(first[3]) == pytest.approx(largest.contribution, rel=1e-3)
+    assert not page.locator("#explorer-wrong").is_visible()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_has_no_serious_finding(open_page, serious_findings, run, tmp_path, scheme):
+    page, _, _ = open_page(write_run_page(read_evaluation(run[0]), tmp_path / "a.html"), width=390, scheme=scheme)
+    assert serious_findings(page) == []
 
 
 def test_predictions_have_numbers_labels_and_intervals(run, tables, tmp_path):
@@ -116,12 +169,14 @@ def test_the_service_answers_with_numbers(run, tables, tmp_path):
     served = ServedRun.open(run[0], tmp_path)
     model = load_model(run[0], tables.graph)
     (answer,) = served.predict_known(["h3"], conformal=0.8)
-    assert answer["predicted"] == model.predict(nodes=[3])[0]
+    assert answer["predicted"] == model.predict()[3]  # as the command, for all nodes at once
     assert answer["low"] < answer["predicted"] < answer["high"]
     assert served.predict_known(["h0"])[0]["label"] is None
     (unseen,) = served.predict_unseen([{"id": "new", "a": 0.1, "b": -1.0}], [{"source": "new", "target": "h4"}])
     assert np.isfinite(unseen["predicted"])
     why = served.explain("h3")
+    write_explanation(model.explain(3), tmp_path / "why.html")
+    assert "raise the number" in (tmp_path / "why.html").read_text()
     assert why["margin"] == pytest.approx(answer["predicted"], rel=1e-5)
     json.dumps([answer, unseen, why], allow_nan=False)
 
@@ -188,13 +243,32 @@ def test_settings_name_the_class(tables):
     assert GPatcherRegressor.from_settings(SETTINGS).fit(tables.graph).kind == "patch-regressor"
 
 
-def test_what_is_for_classes_alone_is_refused(run, tables, tmp_path):
-    with pytest.raises(InputError, match="predicts numbers"):
-        find_counterfactual(load_model(run[0], tables.graph), tables.graph, 3)
-    (tmp_path / "other").mkdir()
-    shutil.copy(run[0] / "predictions.parquet", tmp_path / "other")
-    with pytest.raises(InputError, match="predicts numbers"):
-        compare_runs([run[0], tmp_path / "other"])
+def test_a_counterfactual_moves_the_number_by_an_amount(run, tables):
+    graph, model = tables.graph, load_model(run[0], tables.graph)
+    neighbours = graph.undirected().neighbours(3)
+    now = model.predict(nodes=[3])[0]
+    moved = {}
+    for v in neighbours.tolist():
+        changed = drop_edges(graph, lambda a, b, v=v: (a == 3) & (b == v) | (a == v) & (b == 3))
+        moved[f"h{v}"] = model.on_graph(changed).predict(changed, [3])[0]
+    strongest = max(moved, key=lambda name: abs(moved[name] - now))
+    largest = abs(moved[strongest] - now)
+    found = find_counterfactual(model, graph, 3, amount=0.99 * largest)
+    assert found.removed == (strongest,)
+    assert float(found.predicted) == pytest.approx(moved[strongest], rel=1e-5)
+    assert f"Without its edge to {strongest} it would be predicted {found.predicted}, not 7" in found.sentence("7")
+    assert len(find_counterfactual(model, graph, 3, amount=1.01 * largest).removed) != 1
+    none = find_counterfactual(model, graph, 3, amount=1e9)
+    assert none.predicted is None
+    assert f"of its {len(neighbours)} edges moves the number by 1e+09 or more" in none.sentence("7")
+    # by default half the conformal interval
+    low, high = model.predict_interval(nodes=[3], level=0.9)[0]
+    assert find_counterfactual(model, graph, 3).amount == pytest.approx((high - low) / 2)
+    with pytest.raises(InputError, match="above 0 and finite, got -1"):
+        find_counterfactual(model, graph, 3, amount=-1)
+    model.calibration_ = replace(model.calibration_, nodes=3, scores=model.calibration_.scores[:3])
+    with pytest.raises(InputError, match=r"3 validation nodes are too few .*--amount"):
+        find_counterfactual(model, graph, 3)
 
 
 @pytest.mark.parametrize("model", ["fast", "auto"])

@@ -1,10 +1,12 @@
-"""A Ray cluster of two machines: train while a worker is killed, then write patches while a machine is killed.
+"""A Ray cluster of two machines: train while a worker is killed, write patches of a graph beyond their memory, then
+write patches while a machine is killed.
 
 python tests/scale/ray_cluster.py FOLDER    prints one JSON object; run by test_ray.py in a network of its own
 """
 
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -21,6 +23,8 @@ from gpatcher.datasets.load import load_graph
 from gpatcher.datasets.synthetic import csbm
 from gpatcher.errors import InputError
 from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.graph.graph import Graph
+from gpatcher.graph.storage import open_graph, save_graph
 from gpatcher.patches import PPR
 from gpatcher.patches.store import write_patches
 from gpatcher.runs.fit import FitOptions, FitProgress, fit_splits
@@ -30,6 +34,8 @@ from gpatcher.scale.ray_training import run_together
 EPOCHS, KILL = 40, 25
 SOURCE, SHARD = "rmat:n=20000,m=200000,seed=5", 4096
 EXTRACTOR = PPR(size=8, eps=1e-5)
+STORE = 80 << 20  # bytes of a machine's object store, and about as much for the data of a worker beside its program
+NODES, NEIGHBOURS = 500_000, 52  # a graph of 108 MB
 
 
 def train_workers():
@@ -65,6 +71,36 @@ def train(engine, folder):
     return {"losses": losses, "killed": killed, "record": record, "alone": curve, "gap": gap}
 
 
+def limit_memory():
+    """Let a worker allocate as much as the object store holds beyond what the program takes; called when it starts."""
+    import gpatcher.patches.store  # noqa: F401
+
+    status = Path("/proc/self/status").read_text()
+    data = int(status.partition("VmData:")[2].split()[0]) << 10
+    resource.setrlimit(resource.RLIMIT_DATA, (data + STORE, data + STORE))
+
+
+def room(item):
+    """Return the bytes that this worker may still allocate when a task starts."""
+    status = Path("/proc/self/status").read_text()
+    return resource.getrlimit(resource.RLIMIT_DATA)[0] - (int(status.partition("VmData:")[2].split()[0]) << 10)
+
+
+def extract_large(engine, folder):
+    """Write patches of a stored graph that neither the object stores nor the workers have room for."""
+    near = np.concatenate([np.arange(-NEIGHBOURS // 2, 0), np.arange(1, NEIGHBOURS // 2 + 1)])
+    indices = np.sort((np.arange(NODES)[:, None] + near) % NODES, axis=1).astype(np.int32)
+    save_graph(Graph(np.arange(NODES + 1) * NEIGHBOURS, indices.ravel()), folder / "graph")
+    del indices
+    graph = open_graph(folder / "graph")
+    rooms = [size for _, size in engine.map(room, range(4))]
+    tables = {
+        name: write_patches(graph, folder / name, PPR(size=8, eps=1e-2), shard=1 << 16, engine=chosen).files
+        for name, chosen in {"cluster": engine, "local": None}.items()
+    }
+    return {"bytes": graph.nbytes, "rooms": rooms, **tables}
+
+
 def node_id(item):
     time.sleep(0.3)
     return ray.get_runtime_context().get_node_id()
@@ -98,13 +134,15 @@ def error_of(call):
 
 
 def main(folder):
-    store = {"object_store_memory": 80 << 20}
+    store = {"object_store_memory": STORE}
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **store})
     engine = RayEngine(cluster.address)
     try:
         machines = [cluster.add_node(num_cpus=1, **store) for _ in range(2)]
         result = {"training": train(engine, folder)}
-        ray.init(cluster.address, log_to_driver=False, logging_level="error")
+        hook = {"worker_process_setup_hook": limit_memory}
+        ray.init(cluster.address, log_to_driver=False, logging_level="error", runtime_env=hook)
+        result["large"] = extract_large(engine, folder)
         kill = lambda: cluster.remove_node(machines[0], allow_graceful=False)  # noqa: E731
         result["patches"] = extract(engine, folder / "patches", kill)
         result["killed"] = not machines[0].any_processes_alive()

@@ -63,6 +63,15 @@ def test_a_killed_machine_does_not_change_the_patches(cluster, tmp_path):
         assert (folder / "patches" / name).read_bytes() == (tmp_path / name).read_bytes()
 
 
+def test_a_stored_graph_may_be_larger_than_the_memory_of_the_machines(cluster):
+    """The object stores have 84 MB, and workers may allocate no more than that; the graph has 108 MB."""
+    large = cluster[1]["large"]
+    assert large["bytes"] > 100e6
+    assert max(large["rooms"]) < 85e6
+    assert large["cluster"] == large["local"]  # names have the checksums of the shards
+    assert len(large["cluster"]) == 8
+
+
 def test_errors_come_back_from_the_cluster(cluster):
     assert cluster[1]["error"] == "7 is refused"
     assert cluster[1]["no_gpu"].startswith("the cluster has 0 GPUs, too few for 1 worker with one each")

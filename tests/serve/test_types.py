@@ -1,6 +1,7 @@
 """The service on a run with node and edge types: ids of the labelled type, unseen nodes by type."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -66,3 +67,18 @@ def test_unseen_nodes_have_a_type(served):
     ):
         with pytest.raises(InputError, match=word):
             served.predict_unseen(nodes, edges)
+
+
+def test_unseen_nodes_are_tried_at_the_start(served, monkeypatch):
+    asked = []
+    monkeypatch.setattr(ServedRun, "predict_unseen", lambda _, *tables: asked.append(tables))
+    assert served._try_unseen() is None
+    [([node], [edge])] = asked
+    assert (node["type"], node["id"], node["age"]) == ("person", 60, None)
+    assert (edge["type"], edge["person"], edge["device"], edge["hours"]) == ("uses", 60, 0, None)
+
+
+def test_a_refusal_is_known_at_the_start(served):
+    assert served.refusal is None  # it was really tried
+    with_edges = replace(served, source={**COLUMNS, "edges": {}}, encoder=None)
+    assert "computed from its edges" in with_edges._try_unseen()

@@ -109,6 +109,27 @@ def test_later_nodes_of_a_regression_are_scored_too(tmp_path):
     assert written["label"].to_pylist() == numbers[written["id"].to_numpy()].tolist()
 
 
+def test_tables_without_times_are_cut_by_their_nodes():
+    nodes, edges, _ = leaking()
+    devices = pa.table({"id": ["d0", "d1"]})
+    people = nodes["id"].to_pylist()
+    uses = pa.table({"source": people, "target": [f"d{v % 2}" for v in people]})
+    tables = load(
+        {"person": nodes, "device": devices},
+        {"paid": edges, "uses": uses},
+        time={"person": "day"},
+        edge_time={"paid": "when"},
+        ends={"paid": ("person", "person"), "uses": ("person", "device")},
+        cut=100,
+    )
+    early = int((nodes["day"].to_numpy() <= 100).sum())
+    assert tables.graph.n == early + 2
+    assert tables.graph.of_type("uses").m == early
+    assert tables.cut.later_nodes == nodes.num_rows - early
+    later = read_later(tables)
+    assert sorted(later.unseen.node_ids) == sorted(f"person:{v}" for v in np.flatnonzero(nodes["day"].to_numpy() > 100))
+
+
 def test_dates_fractions_and_types():
     nodes, edges, _ = leaking()
     dates = (np.datetime64("2024-01-01") + nodes["day"].to_numpy()).astype("datetime64[D]")

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 from gpatcher import TableClassifier, read_tables
+from gpatcher.datasets.fraud import fraud_tables
 from gpatcher.errors import InputError
 from gpatcher.graph.storage import open_graph
 from gpatcher.tables import database, reader
@@ -741,6 +742,83 @@ def test_from_tables_to_predictions_and_back(filled, run_here, tmp_path):
         done = run_here("predict", "run", *at, "--to-table", name, "--overwrite", code=2)
         assert f"--to-table '{name}' is the table of nodes itself" in done.stderr
     assert len(filled.fetch("SELECT * FROM people")) == COUNT
+
+
+@pytest.fixture
+def shop(place):
+    """A database with the four tables of the tutorial on types, the tables, and the options to read them."""
+    kinds = {int: "INTEGER", float: "DOUBLE PRECISION", str: "TEXT"}
+    tables = {}
+    for name, columns in fraud_tables(people=80, seed=1).items():
+        tables[name] = {
+            key: [None if v == "" else v for v in (values.astype(str) if values.dtype.kind == "M" else values).tolist()]
+            for key, values in columns.items()
+        }
+        made = ", ".join(
+            f"{key} {kinds[type(next(v for v in values if v is not None))]}" for key, values in tables[name].items()
+        )
+        rows = zip(*tables[name].values(), strict=True)
+        values = ", ".join(f"({', '.join('NULL' if v is None else repr(v) for v in row)})" for row in rows)
+        place.execute(f"CREATE TABLE {name} ({made})", f"INSERT INTO {name} VALUES {values}")
+    options = {
+        "source": {"uses": "person", "paid": "payer"},
+        "target": {"uses": "device", "paid": "payee"},
+        "ends": {"uses": ("person", "device"), "paid": ("person", "person")},
+    }
+    return place, tables, options
+
+
+@pytest.mark.filterwarnings("ignore:paid. 35 of 629 edges repeat:gpatcher.errors.InputWarning")
+def test_several_tables_are_those_of_the_same_tables_in_memory(shop):
+    place, made, options = shop
+    tables = {name: pa.table(columns) for name, columns in made.items()}
+    nodes = {"person": tables["people"], "device": tables["devices"]}
+    expected = load_tables(nodes, {"uses": tables["uses"], "paid": tables["payments"]}, **options)
+    found = load_tables(
+        {"person": "people", "device": "SELECT * FROM devices"},
+        {"uses": "uses", "paid": "SELECT payer, payee, amount, day FROM payments"},
+        **options,
+        database=place.url,
+    )
+    assert found.graph.content_hash == expected.graph.content_hash
+    assert (found.counts, found.links) == (expected.counts, expected.links)
+    assert found.graph.node_ids.tolist() == expected.graph.node_ids.tolist()
+    with pytest.raises(InputError, match="has no table 'person'"):
+        load_tables({"person": "person", "device": "devices"}, {"uses": "uses"}, database=place.url)
+
+
+@pytest.mark.parametrize("label", ["label", "age"])
+def test_several_tables_to_predictions_and_back(shop, run_here, label):
+    place, made, _ = shop
+    at = ("--database", place.url)
+    tables = (
+        "--nodes",
+        "person=people",
+        "--nodes",
+        "device=devices",
+        "--edges",
+        "uses=uses",
+        "--edges",
+        "paid=payments",
+    )
+    columns = ("--source", "uses=person,paid=payer", "--target", "uses=device,paid=payee")
+    ends = ("--ends", "uses=person,device", "--ends", "paid=person,person")
+    task = ("--label", f"person={label}", "--task", "regression" if label == "age" else "classification")
+    features = ("--features", "person.country")
+    run_here("fit", *at, *tables, *columns, *ends, *task, *features, *FAST, "--out", "run")
+    run_here("predict", "run", *at, "--to-table", "predicted")
+    rows = place.fetch("SELECT type, id, predicted FROM predicted ORDER BY id")
+    assert [row[:2] for row in rows] == [("person", i) for i in made["people"]["id"]]
+    assert {type(row[2]) for row in rows} == {float if label == "age" else str}
+    done = run_here("predict", "run", *at, "--to-table", "devices", "--overwrite", code=2)
+    assert "--to-table 'devices' is the table of nodes itself" in done.stderr
+    place.execute(
+        "CREATE TABLE later AS SELECT 900 AS id, 33 AS age, 'IT' AS country, '2024-12-01' AS joined",
+        "CREATE TABLE later_uses AS SELECT 900 AS person, 3 AS device, 1.5 AS hours",
+    )
+    unseen = ("--nodes", "person=later", "--edges", "uses=later_uses")
+    run_here("predict", "run", *at, *unseen, "--to-table", "predicted", "--overwrite")
+    assert [row[:2] for row in place.fetch("SELECT type, id, predicted FROM predicted")] == [("person", 900)]
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("INTEGER", int), ("TEXT", str), ("BOOLEAN", bool)])

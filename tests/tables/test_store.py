@@ -81,3 +81,19 @@ def test_errors_name_the_file_and_leave_nothing(tmp_path):
     with pytest.raises(InputError, match="got 0"):
         store_tables(None, tmp_path / "edges.csv", tmp_path / "graph", memory=0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["edges.csv", "nodes.csv"]
+
+
+def test_several_tables_are_sorted_within_a_bound(tmp_path):
+    for name, text in (
+        ("nodes.csv", NODES),
+        ("one.csv", "source,target\n7,8\n8,9\n"),
+        ("two.csv", "source,target\n7,9\n"),
+    ):
+        (tmp_path / name).write_text(text)
+    tables = tmp_path / "nodes.csv", {name: tmp_path / f"{name}.csv" for name in ("one", "two")}
+    with pytest.raises(InputError, match=r"two.csv: .* 1 rows .* need 1.49e-07 GiB, above the 7.45e-08 GiB left"):
+        store_tables(*tables, tmp_path / "graph", memory=400, features=["size"])
+    assert not (tmp_path / "graph").exists()
+    stored = store_tables(*tables, tmp_path / "graph", memory=480, features=["size"])
+    assert_equal(stored, read_tables(*tables, features=["size"]))
+    assert list(stored.relations) == ["one", "two"]

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 
 from page import PAGE, ROWS, made
@@ -25,6 +26,15 @@ def on_record(path: Path) -> set[int]:
     """Return the numbers of the tries on record."""
     lines = path.read_text().splitlines() if path.is_file() else []
     return {json.loads(line)["try"] for line in lines}
+
+
+def take_back(path: Path) -> list[int]:
+    """Remove the tries that did not hold from the record, and return their numbers."""
+    lines = path.read_text().splitlines() if path.is_file() else []
+    bad = [line for line in lines if json.loads(line)["outcome"] not in GOOD]
+    if bad:
+        path.write_text("".join(f"{line}\n" for line in lines if line not in bad))
+    return [json.loads(line)["try"] for line in bad]
 
 
 def source_state() -> str:
@@ -42,7 +52,7 @@ def source_state() -> str:
         return __version__  # not a checkout
 
 
-def run_row(row: str, numbers: range, seed: int, out: Path, bases: "Bases") -> int:  # noqa: F821
+def run_row(row: str, numbers: Iterable[int], seed: int, out: Path, bases: "Bases") -> int:  # noqa: F821
     """Make the tries of a row that are not on record; return how many ended badly."""
     import numpy as np
     from damage import damage, fields
@@ -82,6 +92,7 @@ def main() -> None:
     parser.add_argument("--rows", default=",".join(ROWS), help="rows, e.g. damage,crash (default: all)")
     parser.add_argument("--tries", type=int, help="tries of each row (default: those of a full campaign)")
     parser.add_argument("--part", default="1/1", help="every K-th try from the I-th, as I/K, for several processes")
+    parser.add_argument("--again", action="store_true", help="only the tries that did not hold, after a mend")
     parser.add_argument("--only", help="kinds of files of damage and fields, e.g. 'saved run,records' (default: all)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the records (default: results/campaign)")
@@ -103,7 +114,8 @@ def main() -> None:
         bad = 0
         for row in options.rows.split(","):
             tries = ROWS[row][1] if options.tries is None else options.tries
-            bad += run_row(row, range(first - 1, tries, step), options.seed, out, bases)
+            numbers = take_back(out / f"{row}.jsonl") if options.again else range(first - 1, tries, step)
+            bad += run_row(row, numbers, options.seed, out, bases)
     finally:
         if options.scratch is None:
             shutil.rmtree(scratch, ignore_errors=True)

@@ -70,6 +70,8 @@ def thread_table(results: Path) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     records = [record for record in read(results / "threads.jsonl") if "classes" in record]
+    if not records:
+        return "No fits are on record yet."
     for model in dict.fromkeys(record["what"].partition(",")[0] for record in records):
         own = [record for record in records if record["what"].startswith(f"{model},")]
         equal = sum(record["outcome"] == "right" for record in own)

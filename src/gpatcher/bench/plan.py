@@ -118,12 +118,15 @@ def paper_figures(experiment: str) -> dict[str, Any]:
 
 
 def dataset_title(dataset: str) -> str:
-    """Return the title of a data set in tables; of a generator, its first argument, such as ``φ = -0.9``."""
+    """Return the title of a data set in tables; of most generators, the first argument, such as ``φ = -0.9``."""
     from gpatcher.datasets.registry import NAMED
 
-    if dataset in NAMED:
-        return NAMED[dataset].name
-    first = dataset.partition(":")[2].partition(",")[0] or dataset
+    kind, _, argument = dataset.partition(":")
+    if dataset in NAMED or argument in NAMED:
+        return NAMED[argument or dataset].name
+    if kind == "neighbour_sum":
+        return "neighbour sum"
+    first = argument.partition(",")[0] or dataset
     return first.replace("phi", "φ").replace("=", " = ")
 
 

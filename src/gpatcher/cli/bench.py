@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -279,7 +280,7 @@ def compare(
     """Compare runs on the test nodes that all of them have, each with the first: difference and paired interval."""
     check_out(out)
     with step("reading the predictions"):
-        from gpatcher.report.compare import COLUMNS, comparison_lines, comparison_rows, write_comparison
+        from gpatcher.report.compare import comparison_columns, comparison_lines, comparison_rows, write_comparison
         from gpatcher.runs.compare import compare_runs
 
         comparison = compare_runs(folders)
@@ -290,17 +291,16 @@ def compare(
             {
                 "run": str(folder),
                 "model": run.model,
-                "accuracy": run.accuracy,
+                **{name: value if math.isfinite(value) else None for name, value in run.figures.items()},
                 "interval": list(run.interval),
                 "difference": None if run.difference is None else vars(run.difference),
-                "calibration_error": run.calibration_error,
             }
             for folder, run in zip(folders, comparison.runs, strict=True)
         ]
         typer.echo(json.dumps({"nodes": len(comparison.y), "runs": runs}))
         return
     screen = console()
-    screen.print(table(COLUMNS, comparison_rows(comparison)))
+    screen.print(table(comparison_columns(comparison), comparison_rows(comparison)))
     for line in comparison_lines(comparison):
         screen.print(line, soft_wrap=True)
     if out is not None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpatcher.runs.later import LaterNodes
     from gpatcher.runs.records import Record
     from gpatcher.scale.executors import RayEngine
-    from gpatcher.tables.load import Tables
+    from gpatcher.tables.result import Tables
 
 _model, _split, _output, _cluster = (
     partial(option, panel=panel) for panel in ("Model", "Split", "Output", "Size and cluster")

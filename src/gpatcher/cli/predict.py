@@ -153,12 +153,18 @@ def explain(
     out: Annotated[Path | None, option("FILE", "Also write a page that draws the patch, e.g. node.html.")] = None,
     counterfactual: Annotated[
         bool,
-        option(None, "Also search the smallest change of its edges that changes the class.", "--counterfactual"),
+        option(None, "Also search the smallest change of its edges that changes the answer.", "--counterfactual"),
     ] = False,
+    amount: Annotated[
+        float | None,
+        option("NUMBER", "The change that counts for a number. Default: half the conformal interval at 90 %."),
+    ] = None,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
-    """Explain the class of a node: in a sentence, then by its own columns and by the members of its patch."""
+    """Explain the class or number of a node: in a sentence, then by its own columns and the members of its patch."""
+    if amount is not None and not counterfactual:
+        raise InputError(f"--amount {amount} says which change of a number counts for --counterfactual; pass both")
     check_out(out)
     with step("looking the node up"):
         import numpy as np
@@ -179,7 +185,7 @@ def explain(
 
             ranked = sorted(explanation.members, key=lambda member: -member.contribution)
             near = np.array([member.node for member in ranked if member.hops == 1], np.int64)
-            result = find_counterfactual(classifier, graph, position, near)
+            result = find_counterfactual(classifier, graph, position, near, amount)
             found, change = {"counterfactual": vars(result)}, [result.sentence(explanation.predicted)]
     if out is not None:
         with step("writing the page"):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpatcher.estimator.base import NodeModel
     from gpatcher.graph.graph import Graph
     from gpatcher.graph.unseen import UnseenNodes
-    from gpatcher.tables.load import Tables
+    from gpatcher.tables.result import Tables
 
 _data = partial(option, panel="Data")
 SOURCE_HELP = (

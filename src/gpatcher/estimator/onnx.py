@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from gpatcher.errors import InputError
+from gpatcher.estimator.base import NodeModel
 from gpatcher.estimator.classifier import PatchModel
 from gpatcher.io import write_bytes
 from gpatcher.model.gpatcher import GPatcher, split_views
@@ -64,7 +65,7 @@ class ServedGraph(ServedPatches):
         return self._outputs(self.model.classify(h, views, labels))
 
 
-def export_onnx(classifier: PatchModel, path: str | Path) -> float:
+def export_onnx(classifier: NodeModel, path: str | Path) -> float:
     """Write the trained encoder, mixer and classifier as ONNX; return the largest difference of an output.
 
     With one round the model takes the patches of any number of nodes: ``x`` (b, p, d), the members' features as made by
@@ -83,6 +84,11 @@ def export_onnx(classifier: PatchModel, path: str | Path) -> float:
     path : str or Path
         The file to write.
     """
+    if not isinstance(classifier, PatchModel):
+        raise InputError(
+            "an ensemble is not exported: some of its members are no networks. Serve it ('gpatcher serve'), or train "
+            "a single model to export (--model fast)"
+        )
     try:
         import onnx
         import onnxruntime

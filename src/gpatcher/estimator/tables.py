@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -21,14 +22,15 @@ from gpatcher.estimator.folder import ENCODER, GRAPH
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.storage import save_graph
 from gpatcher.model.structure import with_structure_features
-from gpatcher.tables.load import Tables, load_tables
+from gpatcher.tables.load import load_tables
+from gpatcher.tables.result import Tables
 from gpatcher.tables.write import write_table
 
 _SPLIT = "split.parquet"
 _PARTS = {"train": "train", "val": "validation", "test": "test"}
 
 
-class _TableModel(BaseEstimator):  # type: ignore[misc]
+class _TableModel(BaseEstimator, ABC):  # type: ignore[misc]
     """What `TableClassifier` and `TableRegressor` share."""
 
     task: ClassVar[str]
@@ -39,9 +41,9 @@ class _TableModel(BaseEstimator):  # type: ignore[misc]
     tables: dict[str, Any] | None
     seed: int
 
+    @abstractmethod
     def _make(self) -> Any:
         """Return the model to train, unfitted."""
-        raise NotImplementedError
 
     def fit(self, nodes: Any, edges: Any) -> Self:
         """Train on tables: paths, pyarrow tables or pandas frames; nodes without a label are predicted like others.

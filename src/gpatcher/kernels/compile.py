@@ -1,4 +1,4 @@
-"""The decorator of all compiled functions."""
+"""The decorator of all compiled functions, and the one instruction that Numba lacks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,27 @@ from typing import Any
 
 import numba as nb
 import numpy.typing as npt
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 
 Array = npt.NDArray[Any]
 # Not parallel=True: Numba's threads share OpenMP with torch and change the number of threads that torch trains with.
 # The loops release the GIL instead, so that callers can run blocks of them on their own threads.
 jit = nb.njit(cache=True, nogil=True)
+
+
+@intrinsic
+def prefetch(_: Any, array: Any, position: Any) -> Any:
+    """Load the cache line of ``array[position]`` while the code goes on; a position beyond the array does nothing."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        function = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        call = cgutils.get_or_insert_function(builder.module, function, "llvm.prefetch.p0i8")
+        place = builder.bitcast(builder.gep(data, [args[1]]), byte)
+        builder.call(call, [place, word(0), word(3), word(1)])  # to read, into all levels, data
+        return context.get_dummy_value()
+
+    return types.void(array, types.uint64), generate

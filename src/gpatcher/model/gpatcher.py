@@ -148,12 +148,25 @@ def split_views(index: Tensor, score: Tensor, mask: Tensor, sizes: Sequence[int]
 
 
 @dataclass(frozen=True, eq=False)
+class Encoded:
+    """All nodes as the last round reads them, computed once for many batches."""
+
+    h: Tensor  # (n, h)
+    rows: Tensor | None  # (n, mixer_hidden)
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the tensors."""
+        return self.h.device
+
+
+@dataclass(frozen=True, eq=False)
 class Batch:
     """The input of a step: patches from each source, and the features and labels of the nodes in them."""
 
     nodes: Tensor  # (b,)
     views: tuple[PatchView, ...]  # one per source; index refers to rows of x; empty if rounds run over all nodes
-    x: FeatureTable  # features of the distinct nodes in the patches, or of all nodes
+    x: FeatureTable | Encoded  # of the distinct nodes in the patches, or of all nodes
     labels: Tensor | None = None  # (rows, C): training labels, one-hot, 0 where unknown or masked
 
 
@@ -175,13 +188,13 @@ class Round(nn.Module):
         widths = {"ego": hidden, "mean": len(sizes) * hidden, "mixer": len(sizes) * width}
         self.width = sum(widths[name] for name in config.readout if name in widths)
 
-    def forward(self, h: Tensor, views: Sequence[PatchView]) -> Tensor:
+    def forward(self, h: Tensor, views: Sequence[PatchView], rows: Tensor | None = None) -> Tensor:
         """Return the readouts side by side, shape (b, width), of patches whose members are rows of ``h``."""
         parts = {"ego": h[views[0].index[:, 0]]}
         if "mean" in self.config.readout:
             parts["mean"] = torch.cat([view.mean(h, self.config) for view in views], 1)
         if "mixer" in self.config.readout:
-            rows = self.rows(h)
+            rows = self.rows(h) if rows is None else rows
             mixed = [self._mix(rows, view, mixer) for view, mixer in zip(views, self.mixers, strict=True)]
             parts["mixer"] = torch.cat(mixed, 1)
         return torch.cat([self.gates[name] * parts[name] for name in self.config.readout if name in parts], 1)
@@ -283,9 +296,32 @@ class GPatcher(nn.Module):
         """Whether a batch does not depend on the weights, so that it may be prefetched."""
         return not any(source.learned for source in self.sources)
 
-    def fetch(self, x: FeatureTable, nodes: Tensor) -> Batch:
+    def encoded(self, x: FeatureTable, count: int, batch: int) -> FeatureTable | Encoded:
+        """Return the features, or all nodes encoded if that takes less time for ``count`` nodes in several batches.
+
+        They are encoded if their patches have more members than there are nodes, and if the result takes no more memory
+        than a training step.
+        """
+        n, last = x.shape[0], self.rounds[-1]
+        mixes = "mixer" in self.config.readout
+        width = self.config.hidden + (self.config.mixer_hidden or self.config.hidden) * mixes
+        positions = count * sum(source.size for source in self.sources)
+        if count <= batch or positions <= n or self.reads_all(n) or 4 * n * width > self.step_bytes(batch, x):
+            return x
+        h = torch.empty(n, self.config.hidden, device=x.device)
+        rows = torch.empty(n, width - self.config.hidden, device=x.device) if mixes else None
+        for nodes in torch.split(torch.arange(n, device=x.device), _CHUNK):
+            part = slice(int(nodes[0]), int(nodes[-1]) + 1)
+            h[part] = last.norm(self.encode(x.take(nodes)))
+            if rows is not None:
+                rows[part] = last.rows(h[part])
+        return Encoded(h, rows)
+
+    def fetch(self, x: FeatureTable | Encoded, nodes: Tensor) -> Batch:
         """Return the input of `forward` for these nodes; with fixed patches it can be prefetched."""
         labels = self.known_labels(nodes if self.training else None)
+        if isinstance(x, Encoded):
+            return Batch(nodes, tuple(self._views(nodes)), x, labels)
         if self.reads_all(x.shape[0]):
             return Batch(nodes, (), x, labels)
         views = self._views(nodes)
@@ -330,9 +366,11 @@ class GPatcher(nn.Module):
             return torch.stack([y.nan_to_num(0.0), y.isfinite().to(y.dtype)], 1) * scale
         return F.one_hot(y + 1, self.classes + 1)[:, 1:].to(self.weight.dtype) * scale
 
-    def forward(self, x: FeatureTable, nodes: Tensor | Batch) -> Tensor:
+    def forward(self, x: FeatureTable | Encoded, nodes: Tensor | Batch) -> Tensor:
         """Return the logits of these nodes, or of a batch fetched for them, shape (b, C)."""
         batch = nodes if isinstance(nodes, Batch) else self.fetch(x, nodes)
+        if isinstance(batch.x, Encoded):
+            return self._head(self.rounds[-1](batch.x.h, batch.views, batch.x.rows), batch.views, batch.labels)
         h = self.encode(batch.x)
         if batch.views:
             return self.classify(h, batch.views, batch.labels)
@@ -389,7 +427,9 @@ class GPatcher(nn.Module):
     def classify(self, h: Tensor, views: Sequence[PatchView], labels: Tensor | None = None) -> Tensor:
         """Return the logits of patches whose members are rows of ``h`` (and of ``labels``, one-hot), shape (b, C)."""
         last = self.rounds[-1]
-        readout = last(last.norm(h), views)
+        return self._head(last(last.norm(h), views), views, labels)
+
+    def _head(self, readout: Tensor, views: Sequence[PatchView], labels: Tensor | None) -> Tensor:
         if self.reads_labels:
             if labels is None:
                 raise InputError("the readout 'labels' needs the labels of the members: pass labels")

@@ -42,12 +42,16 @@ class MixerBlock(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         """Mix patches, shape (b, p, h) in and out."""
         if self.channel_mlp is not None and self.channel_norm is not None:
-            z = self._add(z, self.channel_mlp(self.channel_norm(z)))
+            mixed = self.channel_mlp(self.channel_norm(z))
+            z = z + mixed if self.skip else F.gelu(mixed)
         rows = z if self.token_norm is None else self.token_norm(z)
-        return self._add(z, self.token_mlp(rows.transpose(1, 2)).transpose(1, 2))
-
-    def _add(self, z: Tensor, mixed: Tensor) -> Tensor:
-        return z + mixed if self.skip else F.gelu(mixed)
+        mixed = self.token_mlp(rows.transpose(1, 2))
+        if self.skip:
+            return z + mixed.transpose(1, 2)
+        mixed = F.gelu(mixed)
+        if mixed.requires_grad:  # the gradient comes transposed, with which torch's GELU takes four times as long
+            mixed.register_hook(Tensor.contiguous)  # type: ignore[no-untyped-call]
+        return mixed.transpose(1, 2)
 
 
 def _mlp(dim: int, dropout: float) -> nn.Sequential:

@@ -18,13 +18,16 @@ from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.kernels.compile import Array
 from gpatcher.kernels.csr import sum_rows
 from gpatcher.kernels.overlay import Overlay
-from gpatcher.kernels.ppr_push import degree_codes, push_ppr
+from gpatcher.kernels.ppr_push import degree_codes, pack_codes, push_ppr
 from gpatcher.patches.base import Extractor, Patches, Progress
 from gpatcher.patches.direction import DIRECTIONS, directed_adjacency
 from gpatcher.scale.executors import LocalEngine
 from gpatcher.spectral.filters import ppr_response
 
 _BLOCK = 256  # source nodes at a time
+_PACKED_NODES = range(1 << 16, 1 << 24)  # the codes of the degrees of fewer nodes fit into the cache as they are
+_PACKED_BYTES = 1 << 30
+_PACKED_SHARE = 16  # fewer sources than this part of the nodes do not pay for the copy
 _NEGLIGIBLE = 1e-16  # a score or a remainder below this is a rounding error
 _TIE = 1e-6  # scores that differ by a smaller fraction are equal in single precision
 
@@ -98,8 +101,16 @@ class WalkAdjacency(NamedTuple):
     indices: IntArray
     weights: FloatArray | None
     degree: FloatArray
-    degree_codes: Array
+    degree_codes: Array | None  # None if they are in the indices
     symmetric: bool
+
+    def packed(self) -> WalkAdjacency:
+        """Return the adjacency with the codes in a copy of the indices, if that is faster and not too large."""
+        if self.degree_codes is None or self.degree_codes.size not in _PACKED_NODES:
+            return self
+        if 4 * self.indices.size > _PACKED_BYTES:
+            return self
+        return self._replace(indices=_read_only(pack_codes(self.indices, self.degree_codes)), degree_codes=None)
 
 
 def walk_adjacency(graph: Graph, self_loops: bool, direction: str = "both") -> WalkAdjacency:
@@ -165,6 +176,7 @@ def push_patches(
     """Return the patches of some nodes, by default all; the result does not depend on the number of threads."""
     sources = np.arange(graph.n) if nodes is None else as_node_index(nodes, graph.n)
     adjacency = walk_adjacency(graph.of_type(extractor.edge_type), extractor.self_loops, extractor.direction)
+    adjacency = adjacency.packed() if _PACKED_SHARE * len(sources) >= graph.n else adjacency
     return push_from(adjacency, sources, extractor.size, extractor.c, extractor.eps, progress=progress, threads=threads)
 
 

@@ -23,7 +23,7 @@ from gpatcher.graph.graph import Graph
 from gpatcher.io import FileEntry, checksum, locked, read_manifest, write_bytes, write_json
 from gpatcher.kernels.ppr_push import push_ppr
 from gpatcher.patches.base import Patches, PatchSource, Progress
-from gpatcher.patches.ppr import PPR, walk_adjacency
+from gpatcher.patches.ppr import PPR, WalkAdjacency, walk_adjacency
 from gpatcher.scale.executors import Engine, LocalEngine
 
 _FORMAT = "gpatcher-patches"
@@ -243,6 +243,8 @@ def _make_shards(
     done = sum(stop - start for number, (start, stop) in parts.items() if number in files)
     # as separate arrays: an executor sends each to every machine once
     adjacency = walk_adjacency(graph.of_type(extractor.edge_type), extractor.self_loops, extractor.direction)
+    if isinstance(engine, LocalEngine):
+        adjacency = adjacency.packed()
     shared = (folder.absolute(), extractor, *adjacency)
     for (number, (start, stop)), name in engine.map(_make_shard, missing, shared=shared):
         if not (folder / name).is_file():
@@ -265,7 +267,8 @@ def _make_shard(item: tuple[int, tuple[int, int]], folder: Path, extractor: PPR,
         )
     number, (start, stop) = item
     patches = Patches.empty(stop - start, extractor.size)
-    push_ppr(*adjacency, np.arange(start, stop), extractor.c, extractor.eps, patches.index, patches.score)
+    sources = np.arange(start, stop)
+    push_ppr(*WalkAdjacency(*adjacency), sources, extractor.c, extractor.eps, patches.index, patches.score)
     rows = np.empty(stop - start, _row_dtype(extractor.size))
     rows["index"], rows["score"] = patches.index, patches.score
     content = _to_npy(rows)

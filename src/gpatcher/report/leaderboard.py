@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-from gpatcher.runs.evaluation import Comparison, Evaluation, NumberRow, RegressionEvaluation, Row
-
-LEADERBOARD_COLUMNS = ("model", "validation", "accuracy", "95 % interval", "seconds", "ms/node", "weight")
+from gpatcher.runs.evaluation import Comparison, Evaluation, RegressionEvaluation, Results, Row
 
 
-def leaderboard_columns(evaluation: Evaluation | RegressionEvaluation) -> tuple[str, ...]:
-    """Return the names of the columns; the third is the part that is evaluated."""
-    if isinstance(evaluation, RegressionEvaluation):
-        figures = ("validation R²", f"{evaluation.part} R²", "95 % interval", "RMSE", "MAE")
-        return ("model", *figures, *LEADERBOARD_COLUMNS[4:])
-    return ("model", "validation", evaluation.part, *LEADERBOARD_COLUMNS[3:])
+def leaderboard_columns(evaluation: Results) -> tuple[str, ...]:
+    """Return the names of the columns; the third is the score on the part that is evaluated."""
+    numbers = isinstance(evaluation, RegressionEvaluation)
+    scores = ("validation R²", f"{evaluation.part} R²") if numbers else ("validation", f"{evaluation.part} accuracy")
+    errors = ("RMSE", "MAE") if numbers else ()
+    return ("model", *scores, "95 % interval", *errors, "seconds", "ms/node", "weight")
 
 
-def leaderboard_cells(row: Row | NumberRow) -> tuple[str, ...]:
-    """Return a row of the leaderboard as text."""
-    if isinstance(row, NumberRow):
-        return (
-            row.name,
-            "" if row.val_r2 is None else f"{row.val_r2:.3f}",
-            f"{row.r2:.3f}",
-            f"{row.low:.2f} to {row.high:.2f}",
-            f"{row.rmse:.4g}",
-            f"{row.mae:.4g}",
-            "" if row.seconds is None else f"{row.seconds:.1f}",
-            "" if row.ms_per_node is None else f"{row.ms_per_node:.2f}",
-            "" if row.weight is None else f"{row.weight:.2f}",
-        )
-    return (
-        row.name,
-        "" if row.val_accuracy is None else f"{100 * row.val_accuracy:.1f}",
-        f"{100 * row.accuracy:.1f}",
-        f"{100 * row.low:.1f} to {100 * row.high:.1f}",
-        "" if row.seconds is None else f"{row.seconds:.1f}",
-        "" if row.ms_per_node is None else f"{row.ms_per_node:.2f}",
-        "" if row.weight is None else f"{row.weight:.2f}",
-    )
+def leaderboard_cells(row: Row) -> tuple[str, ...]:
+    """Return a row of the leaderboard as text; accuracies in percent."""
+
+    def text(form: str, value: float | None, factor: float = 1.0) -> str:
+        return "" if value is None else form.format(factor * value)
+
+    if row.rmse is None:
+        scores = [text("{:.1f}", value, 100) for value in (row.val, row.score, row.low, row.high)]
+    else:
+        scores = [text("{:.3f}", row.val), f"{row.score:.3f}", f"{row.low:.2f}", f"{row.high:.2f}"]
+    errors = [text("{:.4g}", value) for value in (row.rmse, row.mae) if value is not None]
+    spent = (text("{:.1f}", row.seconds), text("{:.2f}", row.ms_per_node), text("{:.2f}", row.weight))
+    return (row.name, *scores[:2], f"{scores[2]} to {scores[3]}", *errors, *spent)
 
 
 def verdict(evaluation: Evaluation | RegressionEvaluation) -> str:
@@ -46,7 +34,7 @@ def verdict(evaluation: Evaluation | RegressionEvaluation) -> str:
         return _verdict_of_numbers(evaluation)
     comparisons = {comparison.name: comparison for comparison in evaluation.comparisons}
     majority = comparisons.pop("Majority class")
-    count = int(evaluation.per_class.support.sum())
+    count = evaluation.evaluated
     start = f"{evaluation.accuracy:.1%} of {count:,} {evaluation.part} nodes are classified correctly"
     if majority.low <= 0:
         return (

@@ -96,12 +96,20 @@ class Explorer:
     title: str
     caption: str
     nodes: Sequence[dict[str, Any]]  # of `Explanation.to_dict`; each member also has coordinates x and y
-    classes: Sequence[str]  # of the graph, in their order, which gives their colours
+    classes: Sequence[str]  # of the graph, in their order, which gives their colours; none in a regression
 
     def json(self) -> str:
-        """Return the nodes and the colours of the classes as JSON in which no text can close the script element."""
-        colours = {name: class_colour(position) for position, name in enumerate(self.classes)}
-        return json.dumps({"nodes": self.nodes, "colours": colours}, allow_nan=False).replace("<", "\\u003c")
+        """Return nodes and colours as JSON in which no text can close the script element.
+
+        Colours are those of the classes, or of contributions that raise and lower a number.
+        """
+        names = self.classes or ("raises", "lowers")
+        content = {
+            "nodes": self.nodes,
+            "numbers": not self.classes,
+            "colours": {name: class_colour(position) for position, name in enumerate(names)},
+        }
+        return json.dumps(content, allow_nan=False).replace("<", "\\u003c")
 
 
 Part = Figure | Table | Notes | Heading | Explorer

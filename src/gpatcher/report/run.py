@@ -11,10 +11,10 @@ import plotly.graph_objects as go
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import counted
 from gpatcher.report.diagnosis import class_matrix, diagnosis_parts, largest_classes
-from gpatcher.report.leaderboard import LEADERBOARD_COLUMNS, leaderboard_cells, verdict
+from gpatcher.report.leaderboard import leaderboard_cells, leaderboard_columns, verdict
 from gpatcher.report.page import Explorer, Figure, Heading, Notes, Part, Table, write_page
-from gpatcher.report.regression import write_regression_page
-from gpatcher.runs.evaluation import BaselineResult, Evaluation, Groups, RegressionEvaluation
+from gpatcher.report.regression import regression_in_short, regression_parts
+from gpatcher.runs.evaluation import BaselineResult, Evaluation, Groups, RegressionEvaluation, Results
 from gpatcher.trust.explain import Explanation
 from gpatcher.trust.palette import BLUE, GREY, ORANGE, model_colour
 from gpatcher.trust.words import sentences
@@ -39,8 +39,6 @@ def write_run_page(evaluation: Evaluation | RegressionEvaluation, path: str | Pa
 
     `gpatcher.runs.evaluation.read_evaluation` gives the evaluation of an earlier run; equal ones give equal bytes.
     """
-    if isinstance(evaluation, RegressionEvaluation):
-        return write_regression_page(evaluation, path)
     train, val, test = evaluation.split_sizes
     model = f"with the {evaluation.extractor} extractor, patches of {evaluation.patch_size} nodes"
     if evaluation.response is None:
@@ -55,13 +53,7 @@ def write_run_page(evaluation: Evaluation | RegressionEvaluation, path: str | Pa
         parts.append(Notes("This run", lines, wide=True))
     parts.append(Heading("How well it did", f"On the {evaluation.part} nodes, which it was not trained on."))
     parts.append(_leaderboard(evaluation))
-    parts += [_per_class(evaluation), _confusion(evaluation), _reliability(evaluation)]
-    if evaluation.by_heterophily is not None:
-        caption = "Nodes grouped by the fraction of their labelled neighbours with another label, from all labels."
-        parts.append(_groups("Accuracy by heterophily", caption, "node heterophily", evaluation.by_heterophily))
-    if evaluation.by_degree is not None:
-        caption = "Nodes grouped by their number of neighbours."
-        parts.append(_groups("Accuracy by degree", caption, "degree", evaluation.by_degree))
+    parts += _class_parts(evaluation) if isinstance(evaluation, Evaluation) else regression_parts(evaluation)
     parts.append(_coverage(evaluation))
     if evaluation.importance or evaluation.response is not None or evaluation.history:
         parts.append(Heading("What it learned"))
@@ -78,26 +70,42 @@ def write_run_page(evaluation: Evaluation | RegressionEvaluation, path: str | Pa
         parts += [Heading("Single nodes"), _explorer(evaluation)]
     if evaluation.diagnosis is not None:
         caption = "'gpatcher diagnose' has these figures and the theory of the paper on a page of their own."
+        if isinstance(evaluation, RegressionEvaluation):
+            caption = f"The classes here are quantiles of the numbers. {caption}"
         parts += [Heading("The graph", caption), *diagnosis_parts(evaluation.diagnosis)]
     return write_page(path, f"{evaluation.name}: how far to trust this model", subtitle, parts)
 
 
-def in_short(evaluation: Evaluation) -> list[str]:
+def in_short(evaluation: Evaluation | RegressionEvaluation) -> list[str]:
     """Return the main results in a few sentences."""
-    count = int(evaluation.per_class.support.sum())
+    numbers = isinstance(evaluation, RegressionEvaluation)
+    lines = [verdict(evaluation)]
+    lines += _class_lines(evaluation) if isinstance(evaluation, Evaluation) else regression_in_short(evaluation)
+    if evaluation.part != "test":
+        lines.insert(
+            2,
+            "No test node has a label. These results are on the validation nodes, which early stopping used: expect "
+            f"{'worse' if numbers else 'lower'} ones on new nodes.",
+        )
+    for level, fraction, _ in evaluation.coverage:
+        # below the level by more than chance: two standard errors
+        if level - fraction > 2 * np.sqrt(level * (1 - level) / evaluation.evaluated):
+            lines.append(
+                f"Conformal {'intervals' if numbers else 'sets'} at {level:.0%} hold the label of {fraction:.1%} of "
+                f"the {evaluation.part} nodes only: these differ from the validation nodes, do not rely on the level."
+            )
+    return lines + evaluation.notes
+
+
+def _class_lines(evaluation: Evaluation) -> list[str]:
+    count = evaluation.evaluated
     others = ", ".join(
         f"{name} {value:.1%}" for key, name in _METRICS.items() if (value := evaluation.metrics[key]) is not None
     )
     lines = [
-        verdict(evaluation),
         f"Accuracy {evaluation.accuracy:.1%} on {count:,} {evaluation.part} nodes ({others}); "
-        f"validation accuracy {evaluation.val_accuracy:.1%}.",
+        f"validation accuracy {evaluation.val_score:.1%}.",
     ]
-    if evaluation.part != "test":
-        lines.append(
-            "No test node has a label. These results are on the validation nodes, which early stopping used: expect "
-            "lower ones on new nodes."
-        )
     if evaluation.baselines:
         scores = {result.name: _accuracy(result, evaluation) for result in evaluation.baselines}
         gap = 100 * (evaluation.accuracy - max(scores.values()))
@@ -122,36 +130,42 @@ def in_short(evaluation: Evaluation) -> list[str]:
         )
     elif t != 1 and evaluation.calibration.nodes < _FEW_NODES:
         lines.append(f"With fewer than {_FEW_NODES} validation nodes the temperature is a rough estimate.")
-    for level, fraction, _ in evaluation.coverage:
-        # below the level by more than chance: two standard errors
-        if level - fraction > 2 * np.sqrt(level * (1 - level) / count):
-            lines.append(
-                f"Conformal sets at {level:.0%} hold the label of {fraction:.1%} of the {evaluation.part} nodes only: "
-                "these differ from the validation nodes, do not rely on the level."
-            )
     present = np.flatnonzero(evaluation.per_class.support > 0)
     weakest = present[evaluation.per_class.f1[present].argmin()]
     lines.append(
         f"Class with the lowest F1: {evaluation.classes[weakest]} ({evaluation.per_class.f1[weakest]:.1%}, "
         f"{counted(evaluation.per_class.support[weakest], 'node')})."
     )
-    return lines + evaluation.notes
+    return lines
 
 
 def _accuracy(result: BaselineResult, evaluation: Evaluation) -> float:
     """Return the accuracy of a baseline on the evaluated nodes."""
-    accuracy = result.test_accuracy if evaluation.part == "test" else result.val_accuracy
+    accuracy = result.test if evaluation.part == "test" else result.val
     return float("nan") if accuracy is None else accuracy
 
 
-def _leaderboard(evaluation: Evaluation) -> Table:
-    rows = [leaderboard_cells(row) for row in evaluation.leaderboard]
+def _leaderboard(evaluation: Evaluation | RegressionEvaluation) -> Table:
     caption = (
         "The same nodes for all; intervals are for these nodes alone. Baselines have the paper's settings and are not "
         "tuned for this graph. The weight of a member is its share in the ensemble."
     )
-    columns = ("model", "validation", f"{evaluation.part} accuracy", *LEADERBOARD_COLUMNS[3:])
-    return Table("Leaderboard", caption, columns, rows)
+    if isinstance(evaluation, RegressionEvaluation):
+        caption += " The interval of R² is a bootstrap over the nodes. RMSE and MAE are in the unit of the label."
+    rows = [leaderboard_cells(row) for row in evaluation.leaderboard]
+    return Table("Leaderboard", caption, leaderboard_columns(evaluation), rows)
+
+
+def _class_parts(evaluation: Evaluation) -> list[Part]:
+    """Return the tables and figures that show how well classes are predicted."""
+    parts: list[Part] = [_per_class(evaluation), _confusion(evaluation), _reliability(evaluation)]
+    if evaluation.by_heterophily is not None:
+        caption = "Nodes grouped by the fraction of their labelled neighbours with another label, from all labels."
+        parts.append(_groups("Accuracy by heterophily", caption, "node heterophily", evaluation.by_heterophily))
+    if evaluation.by_degree is not None:
+        caption = "Nodes grouped by their number of neighbours."
+        parts.append(_groups("Accuracy by degree", caption, "degree", evaluation.by_degree))
+    return parts
 
 
 def _per_class(evaluation: Evaluation) -> Table:
@@ -266,53 +280,72 @@ def _wilson(fraction: FloatArray, count: IntArray) -> tuple[FloatArray, FloatArr
     return centre - half, centre + half
 
 
-def _coverage(evaluation: Evaluation) -> Table:
-    rows = [(f"{level:.0%}", f"{fraction:.1%}", f"{size:.2f}") for level, fraction, size in evaluation.coverage]
+def _coverage(evaluation: Evaluation | RegressionEvaluation) -> Table:
+    columns = ["level", f"coverage on {evaluation.part} nodes"]
+    average = "the probability is an average over nodes exchangeable with those."
+    if isinstance(evaluation, RegressionEvaluation):
+        caption = (
+            "Intervals that contain the true number with a chosen probability (gpatcher predict --conformal 0.9), from "
+            f"the errors on {evaluation.intervals.nodes:,} validation nodes; {average}"
+        )
+        rows = [(f"{level:.0%}", f"{fraction:.1%}", f"{width:.4g}") for level, fraction, width in evaluation.coverage]
+        return Table("Conformal intervals", caption, (*columns, "width"), rows)
     caption = (
         "Sets of classes that contain the true class with a chosen probability (gpatcher predict --conformal 0.9). "
         f"Their threshold comes from {len(evaluation.calibration.scores):,} validation nodes, on which their "
-        "temperature was not fitted; the probability is an average over nodes exchangeable with those."
+        f"temperature was not fitted; {average}"
     )
-    columns = ("level", f"coverage on {evaluation.part} nodes", "mean number of classes in a set")
-    return Table("Conformal sets", caption, columns, rows)
+    rows = [(f"{level:.0%}", f"{fraction:.1%}", f"{size:.2f}") for level, fraction, size in evaluation.coverage]
+    return Table("Conformal sets", caption, (*columns, "mean number of classes in a set"), rows)
 
 
-def _importance(evaluation: Evaluation) -> Table:
-    rows = [
-        (one.name, f"{100 * one.lost:+.1f}", f"{100 * one.low:+.1f} to {100 * one.high:+.1f}")
-        for one in evaluation.importance
-    ]
+def _importance(evaluation: Evaluation | RegressionEvaluation) -> Table:
+    numbers = isinstance(evaluation, RegressionEvaluation)
+    form, factor = ("{:+.3f}", 1) if numbers else ("{:+.1f}", 100)
+
+    def text(value: float) -> str:
+        return form.format(factor * value)
+
+    rows = [(one.name, text(one.lost), f"{text(one.low)} to {text(one.high)}") for one in evaluation.importance]
     caption = (
-        f"Points of accuracy lost on the {evaluation.part} nodes if the values of a column are permuted over all "
-        "nodes, and if these nodes lose their edges. The model is not trained again: columns that say the same replace "
-        "each other."
+        f"{'R²' if numbers else 'Points of accuracy'} lost on the {evaluation.part} nodes if the values of a column "
+        "are permuted over all nodes, and if these nodes lose their edges. The model is not trained again: columns "
+        "that say the same replace each other."
     )
-    columns = ("without", "points lost", "95 % interval")
+    columns = ("without", "R² lost" if numbers else "points lost", "95 % interval")
     return Table("What the columns and the edges contribute", caption, columns, rows)
 
 
-def _learning_curve(evaluation: Evaluation) -> Figure:
+def _learning_curve(evaluation: Results) -> Figure:
     plot = go.Figure()
     epochs = list(range(1, len(evaluation.history) + 1))
     for key, name in (("train_loss", "training loss, with dropout"), ("val_loss", "validation loss")):
         plot.add_scatter(x=epochs, y=[losses[key] for losses in evaluation.history], name=name)
     plot.add_vline(x=evaluation.best_epoch, line_dash="dot", line_color=GREY)
     plot.update_xaxes(title="epoch")
-    plot.update_yaxes(title="loss")
+    numbers = isinstance(evaluation, RegressionEvaluation)
+    plot.update_yaxes(title="mean squared error, standardised" if numbers else "loss")
     return Figure("Learning curve", f"The weights of epoch {evaluation.best_epoch} (dotted) were kept.", plot)
 
 
-def _explorer(evaluation: Evaluation) -> Explorer:
+def _explorer(evaluation: Evaluation | RegressionEvaluation) -> Explorer:
+    nodes = [_compact(explanation) for explanation in evaluation.explanations]
+    count = f"The list has {len(nodes):,} of {evaluation.nodes:,} nodes"
+    rest = "The others are random. Use gpatcher explain for any other node."
+    if isinstance(evaluation, RegressionEvaluation):
+        caption = (
+            f"Select a node to see what its number is made of. {count}, first the {evaluation.explained_errors:,} of "
+            f"test and validation with the largest errors. {rest} Blue members raise the number, orange ones lower it."
+        )
+        return Explorer("Explanations", caption, nodes, ())
     shown, wrong = evaluation.misclassified_shown, evaluation.misclassified
     listed = sum(e.label is not None and e.label != e.predicted for e in evaluation.explanations)
     trained = f" and {counted(listed - shown, 'training node')}" if listed > shown else ""
     held_out = f"all {wrong:,}" if shown == wrong else f"{shown:,} of {wrong:,}"
     caption = (
-        f"Select a node to see why it got its class. The list has {len(evaluation.explanations):,} of "
-        f"{evaluation.nodes:,} nodes, {listed:,} of them misclassified: {held_out} of test and validation{trained}. "
-        "The others are random. Use gpatcher explain for any other node."
+        f"Select a node to see why it got its class. {count}, {listed:,} of them misclassified: {held_out} of test and "
+        f"validation{trained}. {rest}"
     )
-    nodes = [_compact(explanation) for explanation in evaluation.explanations]
     return Explorer("Explanations", caption, nodes, evaluation.classes)
 
 
@@ -326,6 +359,6 @@ def _compact(explanation: Explanation) -> dict[str, Any]:
     members = [content["members"][index] | {"x": xy[index][0], "y": xy[index][1]} for index in ranked]
     for member in members:
         del member["node"]
-        member |= {"score": round(member["score"], 6), "contribution": round(member["contribution"], 6)}
+        member |= {name: float(f"{member[name]:.6g}") for name in ("score", "contribution")}
     edges = [[place[a], place[b]] for a, b in explanation.edges]
     return content | {"words": sentences(explanation), "members": members, "edges": edges}

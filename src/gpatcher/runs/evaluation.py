@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,9 @@ from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.codec import to_json
 from gpatcher.errors import InputError
 from gpatcher.estimator.base import NodeClassifier, NodeModel, labelled
-from gpatcher.estimator.classifier import FilterResponse, GPatcherClassifier, PatchModel
-from gpatcher.estimator.ensemble import AutoClassifier, AutoModel
+from gpatcher.estimator.classifier import FilterResponse, PatchModel
+from gpatcher.estimator.ensemble import AutoModel
 from gpatcher.graph.graph import Graph
-from gpatcher.graph.split import Split
 from gpatcher.io import read_manifest, write_json
 from gpatcher.runs.importance import Importance, measure_importance
 from gpatcher.runs.paired import paired_difference, wilson
@@ -31,7 +31,7 @@ from gpatcher.trust.calibration import Calibration, Intervals, Reliability, reli
 from gpatcher.trust.conformal import coverage
 from gpatcher.trust.explain import Explanation
 
-_FORMAT, _VERSION = "gpatcher-evaluation", 3
+_FORMAT, _VERSION = "gpatcher-evaluation", 4
 EVALUATION = "evaluation.json"
 # on larger graphs the edges are not read, to stay within the memory limit
 _MAX_NODES, _MAX_EDGES = 200_000, 20_000_000
@@ -39,29 +39,32 @@ LEVELS = (0.8, 0.9, 0.95)  # of conformal sets and intervals
 _EXPLAINED, _EXPLAINED_WRONG = 200, 150  # nodes to explain, and the maximum of misclassified ones among them
 _FEWER = 20  # with several rounds, where an explanation covers the whole receptive field
 _MAX_CHANGED = 20_000  # nodes up to which predictions on changed graphs are computed
+Scores = tuple[float, float, float, float | None, float | None]  # score, low, high, rmse and mae of a `Row`
 
 
 @dataclass(frozen=True, eq=False)
 class BaselineResult:
-    """Result of another model on the same split."""
+    """Result of another model on the same split; scores are accuracies, or R² of numbers."""
 
     name: str
     predicted: npt.NDArray[Any]  # classes or numbers of the evaluated nodes
-    val_accuracy: float  # R² of numbers
-    test_accuracy: float | None  # None if no test node has a label
-    seconds: float  # of training
+    val: float | None  # None if it was not measured
+    test: float | None  # None if no test node has a label
+    seconds: float | None  # of training
 
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A row of the leaderboard; all accuracies are on the same nodes."""
+    """A row of the leaderboard; all figures but ``val`` are on the same nodes."""
 
     name: str
     role: str  # model, member or baseline
-    val_accuracy: float | None
-    accuracy: float  # on the evaluated nodes
-    low: float  # 95 % interval of the accuracy (Wilson)
+    val: float | None  # score on the validation nodes
+    score: float  # accuracy, or R² of numbers, NaN if all labels are equal
+    low: float  # 95 % interval of the score: Wilson's, or by bootstrap over the nodes
     high: float
+    rmse: float | None  # of numbers, and so is mae
+    mae: float | None
     seconds: float | None  # of training
     ms_per_node: float | None  # of prediction
     weight: float | None  # of a member
@@ -72,7 +75,7 @@ class Comparison:
     """The model compared with another on the same nodes."""
 
     name: str  # of the other model
-    gain: float  # accuracy of the model minus that of the other one
+    gain: float  # score of the model minus that of the other one
     low: float  # 95 % interval of the gain, paired by node
     high: float
 
@@ -97,8 +100,8 @@ class PerClass:
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation:
-    """Results of a trained model on the nodes that it was not trained on."""
+class Results:
+    """What the evaluations of classes and of numbers share: results on the nodes that a model was not trained on."""
 
     name: str  # of the graph
     about: dict[str, str]  # when, by which command and from what the model was trained
@@ -108,32 +111,39 @@ class Evaluation:
     adjacency_features: bool  # rows of the adjacency matrix are among the features
     parameters: int  # number of trainable parameters
     part: str  # the evaluated nodes: test, or validation if no test node has a label
+    evaluated: int  # their number
     split_sizes: tuple[int, int, int]
-    metrics: dict[str, float | None]  # see `gpatcher.training.metrics.measure_all`; None if undefined
-    val_accuracy: float
+    metrics: dict[str, float | None]  # see `gpatcher.training.task`; None if undefined
+    val_score: float  # accuracy, or R² of numbers
+    coverage: list[tuple[float, float, float]]  # of conformal sets: level, coverage, mean size or width
+    leaderboard: list[Row]  # best first
+    comparisons: list[Comparison]  # with the majority class or the mean, and each baseline
+    response: FilterResponse | None  # before and after training; None for an ensemble
+    history: list[dict[str, float]]  # losses of each epoch; empty for a loaded model
+    best_epoch: int  # whose weights were kept; 0 for a loaded model
+    seconds: float | None  # of training; None for a loaded model
+    importance: list[Importance]  # of columns and edges, largest first; empty for a large graph
+    explanations: list[Explanation]  # of some nodes, those with the largest errors first
+    nodes: int  # of the graph
+    diagnosis: Diagnosis | None  # None for a large graph
+    notes: list[str]  # what was skipped, and why
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation(Results):
+    """Results of a classifier."""
+
     classes: tuple[str, ...]
     per_class: PerClass
     confusion: IntArray  # shape (C, C); rows are true classes
     raw: Reliability
     calibrated: Reliability
     calibration: Calibration
-    coverage: list[tuple[float, float, float]]  # of conformal sets: level, coverage, mean size
     by_heterophily: Groups | None  # None if no evaluated node has a labelled neighbour, or the graph is large
     by_degree: Groups | None  # None for a large graph
     baselines: tuple[BaselineResult, ...]
-    leaderboard: list[Row]  # best first
-    comparisons: list[Comparison]  # with the majority class and each baseline
-    response: FilterResponse | None  # before and after training; None for an ensemble
-    history: list[dict[str, float]]  # losses of each epoch; empty for a loaded model
-    best_epoch: int  # whose weights were kept; 0 for a loaded model
-    seconds: float | None  # of training; None for a loaded model
-    importance: list[Importance]  # of columns and edges, largest first; empty for a large graph
-    explanations: list[Explanation]  # of some nodes, misclassified ones first
     misclassified: int  # nodes of test and validation
     misclassified_shown: int  # how many of these are explained
-    nodes: int  # of the graph
-    diagnosis: Diagnosis | None  # None for a large graph
-    notes: list[str]  # what was skipped, and why
 
     @property
     def accuracy(self) -> float:
@@ -142,53 +152,18 @@ class Evaluation:
 
 
 @dataclass(frozen=True, eq=False)
-class NumberRow:
-    """A row of the leaderboard of a regression; all figures but the validation are on the same nodes."""
+class RegressionEvaluation(Results):
+    """Results of a regressor; the arrays are of the nodes that are drawn."""
 
-    name: str
-    role: str  # model, member or baseline
-    val_r2: float | None
-    r2: float  # NaN if all labels are equal
-    low: float  # 95 % interval of R², by bootstrap over the nodes
-    high: float
-    rmse: float
-    mae: float
-    seconds: float | None  # of training
-    ms_per_node: float | None  # of prediction
-    weight: float | None  # of a member
-
-
-@dataclass(frozen=True, eq=False)
-class RegressionEvaluation:
-    """Results of a trained regressor on the nodes that it was not trained on; see `Evaluation`."""
-
-    name: str
-    model: str
-    extractor: str
-    patch_size: int
-    parameters: int
-    part: str
-    split_sizes: tuple[int, int, int]
-    metrics: dict[str, float | None]  # R², RMSE and MAE
-    val_r2: float
-    ids: list[str]  # of the nodes that are drawn
-    true: FloatArray  # of these nodes
+    ids: list[str]
+    true: FloatArray
     predicted: FloatArray
     degree: IntArray
-    assortativity: (
-        FloatArray  # label of a node times the mean of its labelled neighbours, both standardised; NaN if none
-    )
+    # label of a node times the mean of its labelled neighbours, both standardised; NaN if none
+    assortativity: FloatArray
     label_assortativity: float | None  # correlation of the labels over the edges
     intervals: Intervals
-    coverage: list[tuple[float, float, float]]  # of conformal intervals: level, coverage, mean width
-    leaderboard: list[NumberRow]
-    comparisons: list[Comparison]  # gain in R², with the mean and each baseline
-    response: FilterResponse | None
-    history: list[dict[str, float]]
-    best_epoch: int
-    seconds: float | None
-    nodes: int
-    notes: list[str]
+    explained_errors: int  # how many of the explanations are of the nodes with the largest errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,76 +215,106 @@ def evaluate(
     encoder: Encoder | None = None,
 ) -> Evaluation:
     """Evaluate a model on nodes that it was not trained on, and compare it with baselines on the same nodes."""
-    part, nodes = evaluated_nodes(classifier, graph)
+    _, nodes = evaluated_nodes(classifier, graph)
     y = graph.labels()[nodes]
     classes = tuple(str(name) for name in classifier.classes_)
     logits = classifier.decision_function(graph, nodes)
     predicted = logits.argmax(1)
     probability = classifier.calibration_.probability(logits)
-    started = time.perf_counter()
-    classifier.decision_function(graph, nodes)  # timed, with all patches computed
-    ms_per_node = 1000 * (time.perf_counter() - started) / len(nodes)
-    model, extractor, patch_size, adjacency, parameters = describe_model(classifier)
-    predictions = {model: predicted, **{result.name: result.predicted for result in baselines}}
-    by_heterophily = by_degree = diagnosis = None
-    explanations: list[Explanation] = []
-    importance: list[Importance] = []
-    misclassified = misclassified_shown = 0
-    if is_large(graph):
-        notes = [
-            *notes,
-            f"The graph has {graph.n:,} nodes and {graph.stored_edges:,} stored edges, so this page does not read the "
-            "edges: the diagnosis, accuracy by heterophily and degree, and single nodes are left out. Use gpatcher "
-            "diagnose and gpatcher explain instead.",
-        ]
-    else:
-        diagnosis = diagnose(graph)
+    by_heterophily = by_degree = None
+    if not is_large(graph):
+        predictions = {describe_model(classifier)[0]: predicted, **{b.name: b.predicted for b in baselines}}
         by_heterophily = _by_heterophily(heterophily(graph).node[nodes], y, predictions)
         by_degree = _by_degree(np.diff(graph.undirected().indptr)[nodes], y, predictions)
-        if graph.n <= _MAX_CHANGED:
-            importance = measure_importance(classifier, graph, nodes, encoder)
-        if not isinstance(classifier, GPatcherClassifier):  # seconds for each node
-            notes = [*notes, "Single nodes of an ensemble are explained by 'gpatcher explain RUN ID'."]
-        elif len(classes) > 1:
-            chosen, misclassified, misclassified_shown = _sample(classifier, graph)
-            explanations = classifier.explain_nodes(chosen, graph)
-    training = getattr(classifier, "result_", None)
+
+    def rate(other: IntArray) -> Scores:
+        correct = int((other == y).sum())
+        return correct / len(y), *wilson(correct, len(y)), None, None
+
+    def compare(other: BaselineResult) -> Comparison:
+        found = paired_difference(predicted == y, other.predicted == y)
+        return Comparison(other.name, found.gain, found.low, found.high)
+
+    majority = int(np.bincount(graph.labels()[classifier.split_.train]).argmax())
+    trivial = BaselineResult("Majority class", np.full(len(y), majority), None, None, None)
+    results, misclassified, shown = measure_results(classifier, graph, [trivial, *baselines], rate, encoder, notes)
     return Evaluation(
-        name=graph.name,
+        **results,
         about=about or {},
-        model=model,
-        extractor=extractor,
-        patch_size=patch_size,
-        adjacency_features=adjacency,
-        parameters=parameters,
-        part=part,
-        split_sizes=classifier.split_.sizes,
         metrics=measure_all(y, probability),
-        val_accuracy=classifier.validation_score(graph),
+        coverage=[(level, *coverage(classifier.calibration_.sets(logits, level), y)) for level in LEVELS],
+        comparisons=[compare(other) for other in (trivial, *baselines)],
         classes=classes,
         per_class=PerClass(*precision_recall_fscore_support(y, predicted, labels=range(len(classes)), zero_division=0)),
         confusion=confusion_matrix(y, predicted, labels=range(len(classes))),
         raw=reliability(classifier.predict_proba(graph, nodes, calibrated=False), y),
         calibrated=reliability(probability, y),
         calibration=classifier.calibration_,
-        coverage=[(level, *coverage(classifier.calibration_.sets(logits, level), y)) for level in LEVELS],
         by_heterophily=by_heterophily,
         by_degree=by_degree,
         baselines=tuple(baselines),
-        leaderboard=_leaderboard(classifier, graph, nodes, predicted, baselines, model, ms_per_node),
-        comparisons=_compare(graph, classifier.split_, nodes, predicted, baselines),
-        response=classifier.filter_response() if isinstance(classifier, GPatcherClassifier) else None,
-        history=training.history if training is not None else [],
-        best_epoch=training.best_epoch if training is not None else 0,
-        seconds=training.seconds if training is not None else None,
-        importance=importance,
-        explanations=explanations,
         misclassified=misclassified,
-        misclassified_shown=misclassified_shown,
-        nodes=graph.n,
-        diagnosis=diagnosis,
-        notes=list(notes),
+        misclassified_shown=shown,
     )
+
+
+def measure_results(
+    model: NodeModel,
+    graph: Graph,
+    others: Sequence[BaselineResult],
+    rate: Callable[[Any], Scores],
+    encoder: Encoder | None,
+    notes: Sequence[str],
+) -> tuple[dict[str, Any], int, int]:
+    """Return the fields of `Results` that do not depend on the task, the number of errors, and of those explained.
+
+    ``rate`` returns what the leaderboard has of predictions of the evaluated nodes.
+    """
+    part, nodes = evaluated_nodes(model, graph)
+    name, extractor, patch_size, adjacency, parameters = describe_model(model)
+    diagnosis, errors, shown = None, 0, 0
+    explanations: list[Explanation] = []
+    importance: list[Importance] = []
+    if is_large(graph):
+        notes = [
+            *notes,
+            f"The graph has {graph.n:,} nodes and {graph.stored_edges:,} stored edges, so this page does not read the "
+            "edges: the diagnosis, results by degree and by the labels of neighbours, and single nodes are left out. "
+            "Use gpatcher diagnose and gpatcher explain instead.",
+        ]
+    else:
+        diagnosis = diagnose(graph)
+        if graph.n <= _MAX_CHANGED:
+            importance = measure_importance(model, graph, nodes, encoder)
+        if not isinstance(model, PatchModel):  # seconds for each node
+            notes = [*notes, "Single nodes of an ensemble are explained by 'gpatcher explain RUN ID'."]
+        elif model.class_names_[1:] or graph.is_regression:
+            chosen, errors, shown = _sample(model, graph)
+            explanations = model.explain_nodes(chosen, graph)
+    training = getattr(model, "result_", None)
+    results = {
+        "name": graph.name,
+        "model": name,
+        "extractor": extractor,
+        "patch_size": patch_size,
+        "adjacency_features": adjacency,
+        "parameters": parameters,
+        "part": part,
+        "evaluated": len(nodes),
+        "split_sizes": model.split_.sizes,
+        "val_score": model.validation_score(graph),
+        "leaderboard": _leaderboard(model, graph, nodes, others, rate, name),
+        "response": model.filter_response() if isinstance(model, PatchModel) else None,
+        "history": training.history if training is not None else [],
+        "best_epoch": training.best_epoch if training is not None else 0,
+        "seconds": training.seconds if training is not None else None,
+        "importance": importance,
+        "explanations": explanations,
+        "nodes": graph.n,
+        "diagnosis": diagnosis,
+        "notes": list(notes),
+    }
+    return results, errors, shown
 
 
 def describe_model(classifier: NodeModel) -> tuple[str, str, int, bool, int]:
@@ -328,84 +333,43 @@ def describe_model(classifier: NodeModel) -> tuple[str, str, int, bool, int]:
     return "GPatcher (auto)", ", ".join(m.candidate.name for m in members), 0, reads, parameters
 
 
-def _row(
-    name: str,
-    role: str,
-    predicted: IntArray,
-    y: IntArray,
-    val: float | None,
-    *,
-    seconds: float | None = None,
-    ms_per_node: float | None = None,
-    weight: float | None = None,
-) -> Row:
-    correct = int((predicted == y).sum())
-    return Row(name, role, val, correct / len(y), *wilson(correct, len(y)), seconds, ms_per_node, weight)
-
-
-def _majority(graph: Graph, split: Split) -> int:
-    return int(np.bincount(graph.labels()[split.train]).argmax())
-
-
 def _leaderboard(
-    classifier: NodeClassifier,
+    model: NodeModel,
     graph: Graph,
     nodes: IntArray,
-    predicted: IntArray,
-    baselines: Sequence[BaselineResult],
-    model: str,
-    ms_per_node: float,
+    others: Sequence[BaselineResult],
+    rate: Callable[[Any], Scores],
+    name: str,
 ) -> list[Row]:
-    y = graph.labels()[nodes]
-    training = getattr(classifier, "result_", None)
+    def timed(answer: Callable[[], FloatArray]) -> tuple[Scores, float]:
+        started = time.perf_counter()
+        answers = answer()
+        ms_per_node = 1000 * (time.perf_counter() - started) / len(nodes)
+        return rate(answers[:, 0] if graph.is_regression else answers.argmax(1)), ms_per_node
+
+    training = getattr(model, "result_", None)
     seconds = None if training is None else training.seconds
-    if isinstance(classifier, AutoClassifier):
-        seconds = sum(member.seconds for member in classifier.members_)
-    val = classifier.validation_score(graph)
-    rows = [_row(model, "model", predicted, y, val, seconds=seconds, ms_per_node=ms_per_node)]
-    if isinstance(classifier, AutoClassifier):
-        for member in classifier.members_:
+    rows = []
+    if isinstance(model, AutoModel):
+        seconds = sum(member.seconds for member in model.members_)
+        for member in model.members_:
             if member.models:  # a loaded ensemble has no models for members of weight 0
-                started = time.perf_counter()
-                own = classifier.member_logits(member, nodes).argmax(1)
-                each = 1000 * (time.perf_counter() - started) / len(nodes)
-                rows.append(
-                    _row(
-                        member.candidate.name,
-                        "member",
-                        own,
-                        y,
-                        member.accuracy,
-                        seconds=member.seconds,
-                        ms_per_node=each,
-                        weight=member.weight,
-                    )
-                )
-    rows += [_row(b.name, "baseline", b.predicted, y, b.val_accuracy, seconds=b.seconds) for b in baselines]
-    rows.append(_row("Majority class", "baseline", np.full(len(y), _majority(graph, classifier.split_)), y, None))
-    return sorted(rows, key=lambda row: (-row.accuracy, row.role))
+                scores, each = timed(partial(model.member_logits, member, nodes))
+                known = (member.seconds, each, member.weight)
+                rows.append(Row(member.candidate.name, "member", member.accuracy, *scores, *known))
+    scores, each = timed(lambda: model.decision_function(graph, nodes))  # all patches are computed by now
+    rows.append(Row(name, "model", model.validation_score(graph), *scores, seconds, each, None))
+    rows += [Row(b.name, "baseline", b.val, *rate(b.predicted), b.seconds, None, None) for b in others]
+    return sorted(rows, key=lambda row: (-row.score, row.role) if row.rmse is None else (row.rmse, row.role))
 
 
-def _compare(
-    graph: Graph, split: Split, nodes: IntArray, predicted: IntArray, baselines: Sequence[BaselineResult]
-) -> list[Comparison]:
-    """Compare with the majority class and each baseline, node by node."""
-    y = graph.labels()[nodes]
-    others = {"Majority class": np.full(len(y), _majority(graph, split)), **{b.name: b.predicted for b in baselines}}
-    comparisons = []
-    for name, other in others.items():
-        found = paired_difference(predicted == y, other == y)
-        comparisons.append(Comparison(name, found.gain, found.low, found.high))
-    return comparisons
-
-
-def _sample(classifier: GPatcherClassifier, graph: Graph) -> tuple[IntArray, int, int]:
-    """Choose nodes to explain: misclassified ones first, test before validation, then others at random."""
-    split, y = classifier.split_, graph.labels()
-    held_out = np.concatenate([split.test, split.val])
-    held_out = held_out[y[held_out] >= 0]
-    wrong = held_out[classifier.decision_function(graph, held_out).argmax(1) != y[held_out]]
-    share = 1 if classifier.model.rounds == 1 else _FEWER
+def _sample(model: PatchModel, graph: Graph) -> tuple[IntArray, int, int]:
+    """Choose nodes to explain: those with the largest errors first, test before validation, then others at random."""
+    split = model.split_
+    held_out = labelled(graph, np.concatenate([split.test, split.val]))
+    score = model.task_.node_scores(model.decision_function(graph, held_out), graph.labels()[held_out])
+    wrong = held_out[np.argsort(score, kind="stable")[: int((score < 1).sum())]]
+    share = 1 if model.model.rounds == 1 else _FEWER
     first = wrong[: _EXPLAINED_WRONG // share]
     rest = np.setdiff1d(np.arange(graph.n), first)
     others = np.random.default_rng(0).choice(rest, min(rest.size, _EXPLAINED // share - first.size), replace=False)

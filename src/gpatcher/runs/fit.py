@@ -239,12 +239,10 @@ def _evaluate(classifier: NodeModel, graph: Graph, out: Path, options: FitOption
     else:
         baselines = train_baselines(classifier, graph, progress, options.jobs)
     progress.stage("evaluating")
-    if graph.is_regression:
-        write_evaluation(evaluate_numbers(classifier, graph, baselines, notes), out)
-        return
     kept = open_tables(out)
     encoder = None if kept is None else kept[1]
-    write_evaluation(evaluate(classifier, graph, baselines, notes, _about(options), encoder), out)
+    judge: Any = evaluate_numbers if graph.is_regression else evaluate
+    write_evaluation(judge(classifier, graph, baselines, notes, _about(options), encoder), out)
 
 
 def _about(options: FitOptions) -> dict[str, str]:
@@ -253,7 +251,11 @@ def _about(options: FitOptions) -> dict[str, str]:
     if options.command is not None:
         about["command"] = options.command
     source = options.source or {}
-    return about | {name: str(source[name]) for name in ("name", "database", "nodes", "edges") if source.get(name)}
+
+    def text(value: Any) -> str:
+        return ", ".join(f"{kind}={table}" for kind, table in value.items()) if isinstance(value, dict) else str(value)
+
+    return about | {name: text(source[name]) for name in ("name", "database", "nodes", "edges") if source.get(name)}
 
 
 def train_baselines(

@@ -1,4 +1,4 @@
-"""What a model reads: how much accuracy it loses without a column, without all of them, and without the edges."""
+"""What a model reads: how much accuracy, or R² of numbers, it loses without a column, all of them, or the edges."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from gpatcher.arrays import FloatArray, IntArray
-from gpatcher.estimator.base import NodeClassifier
+from gpatcher.estimator.base import NodeModel
 from gpatcher.estimator.counterfactual import drop_edges
 from gpatcher.graph.graph import Graph
 from gpatcher.tables.typed_encoder import Encoder
@@ -22,7 +22,7 @@ _COLUMNS = 20  # if there are more, only all of them together are permuted
 
 @dataclass(frozen=True)
 class Importance:
-    """The accuracy that is lost without some information, and its 95 % interval over the nodes."""
+    """The accuracy or R² that is lost without some information, and its 95 % interval over the nodes."""
 
     name: str
     lost: float
@@ -31,16 +31,16 @@ class Importance:
 
 
 def measure_importance(
-    classifier: NodeClassifier, graph: Graph, nodes: IntArray, encoder: Encoder | None = None, seed: int = 0
+    model: NodeModel, graph: Graph, nodes: IntArray, encoder: Encoder | None = None, seed: int = 0
 ) -> list[Importance]:
-    """Measure what the columns and the edges each contribute to the accuracy on some labelled nodes.
+    """Measure what the columns and the edges each contribute to the score on some labelled nodes.
 
     The values of a column are permuted over all nodes, so that a node and its neighbours have those of others. Edges
     are those of the given nodes, which are removed. The model is not trained again: a column that says the same as
     another one loses little.
     """
     y = graph.labels()[nodes]
-    right = classifier.decision_function(graph, nodes).argmax(1) == y
+    scores = model.task_.node_scores(model.decision_function(graph, nodes), y)
     rng = np.random.default_rng(seed)
     results = []
 
@@ -50,11 +50,11 @@ def measure_importance(
         results.append(Importance(name, float(mean.mean()), float(mean.mean() - half), float(mean.mean() + half)))
 
     def loss(changed: Graph, shared: Any = None) -> FloatArray:
-        predicted = classifier.on_graph(changed, shared).decision_function(changed, nodes).argmax(1)
-        return np.asarray(right.astype(float) - (predicted == y))
+        answers = model.on_graph(changed, shared).decision_function(changed, nodes)
+        return np.asarray(scores - model.task_.node_scores(answers, y))
 
     if graph.x is not None:
-        shared = list(classifier.prepared())
+        shared = list(model.prepared())
         groups = column_groups(encoder, graph.num_features, graph.num_features)
         borders = np.cumsum([0, *(group.width for group in groups)])
         blocks = {ALL_COLUMNS: (0, graph.num_features)}

@@ -14,7 +14,7 @@ from gpatcher.estimator.base import NodeModel, NodeRegressor
 from gpatcher.graph.split import is_labelled
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.runs.predict import logit_columns, typed_ids
-from gpatcher.tables.load import Tables
+from gpatcher.tables.result import Tables
 from gpatcher.tables.unseen import read_new_tables
 from gpatcher.tables.write import write_table
 from gpatcher.training.metrics import measure_all

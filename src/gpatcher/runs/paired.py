@@ -1,4 +1,4 @@
-"""Two classifiers on the same nodes: the difference of their accuracies, with an interval and an exact test."""
+"""Two models on the same nodes: the difference of their accuracies or errors, with an interval and a test."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binomtest
+from scipy.stats import binomtest, ttest_1samp
 
 _Z = 1.96  # of a 95 % interval
 
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """The accuracy of a classifier minus that of another one, from the nodes on which only one of them is right."""
+    """How much better a model is than another one: in accuracy, or by how much its mean absolute error is lower."""
 
     gain: float
     low: float  # 95 % interval of the gain
     high: float
-    better: int  # nodes on which only the first is right
-    worse: int  # nodes on which only the second is right
-    p_value: float  # exact, of McNemar's test: both are right equally often
+    better: int  # nodes on which only the first is right, or closer
+    worse: int  # nodes on which only the second is right, or closer
+    p_value: float  # that both are equally good: McNemar's exact test, or a paired t-test of the absolute errors
 
 
 def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike) -> PairedDifference:
@@ -38,6 +38,27 @@ def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike) -> PairedDiff
     return PairedDifference(
         (better - worse) / n, max(p - q - half, -1.0), min(p - q + half, 1.0), better, worse, p_value
     )
+
+
+def paired_errors(first: npt.ArrayLike, second: npt.ArrayLike) -> PairedDifference:
+    """Compare two regressors node by node, from their absolute errors on at least two nodes.
+
+    The interval is that of the mean of the differences, by Student's t.
+    """
+    gains = np.asarray(second, float) - np.asarray(first, float)
+    low, high = mean_interval(gains)
+    constant = np.ptp(gains) == 0  # no spread: the test is not defined
+    p_value = float(not gains.any()) if constant else float(ttest_1samp(gains, 0.0).pvalue)
+    return PairedDifference(float(gains.mean()), low, high, int((gains > 0).sum()), int((gains < 0).sum()), p_value)
+
+
+def mean_interval(values: npt.ArrayLike) -> tuple[float, float]:
+    """Return the 95 % interval of the mean of at least two values, by Student's t."""
+    values = np.asarray(values, float)
+    if np.ptp(values) == 0:
+        return float(values[0]), float(values[0])
+    interval = ttest_1samp(values, 0.0).confidence_interval()
+    return float(interval.low), float(interval.high)
 
 
 def wilson(correct: int, count: int) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from gpatcher.tables.database import TargetTable
 from gpatcher.tables.write import write_pieces
 from gpatcher.trust.conformal import coverage, interval_coverage
 
-PIECE = 1 << 16  # nodes predicted and written at a time
+PIECE = 1 << 18  # nodes predicted and written at a time; a model encodes all nodes for each piece
 PARTS = ("none", "train", "validation", "test")
 
 Columns = dict[str, Any]  # arrays of NumPy or pyarrow

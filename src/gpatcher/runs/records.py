@@ -64,7 +64,7 @@ def parse_record(line: bytes) -> Record:
 
 
 def read_records(path: Path) -> list[Record]:
-    """Read the records of a file; invalid lines are skipped, with a warning unless a killed process truncated them."""
+    """Read the records of a file; damaged lines are skipped, with a warning that names them."""
     if not path.is_file():
         return []
     records, damaged = [], []
@@ -76,7 +76,7 @@ def read_records(path: Path) -> list[Record]:
         try:
             record = parse_record(line)
         except ValueError:
-            if number < len(lines) and not line.endswith(_CUT.rstrip(b"\n")):
+            if not line.endswith(_CUT.rstrip(b"\n")):  # such a job was run again
                 damaged.append(number)
             continue
         if record.get("version") != RECORD_VERSION:
@@ -87,7 +87,7 @@ def read_records(path: Path) -> list[Record]:
         records.append(record)
     if damaged:
         lines_of = f"{counted(len(damaged), 'line is', 'lines are')} damaged and left out: {some(damaged)}"
-        warn_input(f"{path}: {lines_of}; the other {counted(len(records), 'record')} are used")
+        warn_input(f"{path}: {lines_of}; the other {counted(len(records), 'record is', 'records are')} used")
     return records
 
 

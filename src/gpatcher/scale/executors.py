@@ -15,7 +15,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, Thr
 from concurrent.futures.process import BrokenProcessPool
 from itertools import chain, islice
 from multiprocessing import active_children, get_context, parent_process
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from gpatcher.errors import InputError, check_at_least
 
@@ -164,6 +167,9 @@ class RayEngine:
 
     The address is host:port of a running cluster, "auto" for the one that this machine belongs to, or "local" to start
     one on this machine for the work. A task whose node is lost runs again on another node.
+
+    Shared arguments go through the object store of each node, except memory-mapped arrays: workers map the same file,
+    which must be on a file system that all nodes share, so that a graph may be larger than the memory of a node.
     """
 
     def __init__(self, address: str = "local") -> None:
@@ -185,11 +191,11 @@ class RayEngine:
         if own:
             self.connect(shared)
         try:
-            references = [ray.put(argument) for argument in shared]
-            task = ray.remote(max_retries=_RETRIES)(function)
+            references = [_MappedArray.of(argument) or ray.put(argument) for argument in shared]
+            task = ray.remote(max_retries=_RETRIES)(_call)
             yield from _map_unordered(
                 items,
-                lambda item: task.remote(item, *references),
+                lambda item: task.remote(function, item, *references),
                 wait_any,
                 lambda: _AHEAD * ray.cluster_resources().get("CPU", 1),  # evaluated repeatedly: a cluster may grow
             )
@@ -204,7 +210,8 @@ class RayEngine:
         quiet = {"log_to_driver": False, "logging_level": "error", "configure_logging": True}
         if self.address == "local":
             # twice the shared bytes: results pass through the store too
-            store = 2 * sum(getattr(argument, "nbytes", 0) for argument in shared) + _STORE_BYTES
+            sent = [getattr(argument, "nbytes", 0) for argument in shared if _MappedArray.of(argument) is None]
+            store = 2 * sum(sent) + _STORE_BYTES
             ray.init("local", include_dashboard=False, object_store_memory=store, **quiet)
             return
         host, _, port = self.address.rpartition(":")
@@ -218,6 +225,39 @@ class RayEngine:
                 f"no Ray cluster answers at {self.address!r} ({next(iter(str(error).splitlines()), '')}); "
                 "start one with 'ray start --head', or omit the address to use a local one"
             ) from None
+
+
+class _MappedArray(NamedTuple):
+    """An array in a file, as it is sent to other processes."""
+
+    path: str
+    dtype: str
+    offset: int
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, array: Any) -> _MappedArray | None:
+        """Return where an array is mapped from, or None if it is in memory or only a part of a file."""
+        whole = array if isinstance(array, np.memmap) else getattr(array, "base", None)
+        if not isinstance(whole, np.memmap) or whole.mode != "r" or whole.filename is None:
+            return None
+        same = whole.ctypes.data == array.ctypes.data and (whole.shape, whole.dtype) == (array.shape, array.dtype)
+        return cls(str(whole.filename), array.dtype.str, whole.offset, array.shape) if same else None
+
+    def open(self) -> npt.NDArray[Any]:
+        """Map the array in this process."""
+        try:
+            return np.memmap(self.path, self.dtype, "r", self.offset, self.shape).view(np.ndarray)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{socket.gethostname()} cannot read {self.path} ({error}); put the graph on a file system that all "
+                "machines of the cluster share"
+            ) from None
+
+
+def _call(function: Callable[..., R], item: Any, *shared: Any) -> R:
+    """Call a function in a worker, with the arrays that are sent as files."""
+    return function(item, *(part.open() if isinstance(part, _MappedArray) else part for part in shared))
 
 
 def import_ray() -> Any:

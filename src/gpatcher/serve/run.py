@@ -22,13 +22,15 @@ from gpatcher.graph.storage import map_array
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.io import claimed, draft_of
 from gpatcher.runs.predict import Columns, id_columns, logit_columns, node_parts, piecewise, prediction_columns
-from gpatcher.tables.typed_encoder import Encoder
-from gpatcher.tables.unseen import known_positions, read_new_tables
+from gpatcher.tables.options import TableOptions
+from gpatcher.tables.typed_encoder import Encoder, TypedEncoder
+from gpatcher.tables.unseen import example_id, known_positions, read_new_tables
 from gpatcher.tables.values import first_line
 from gpatcher.trust.lookup import find_node
 from gpatcher.trust.words import sentences
 
 Row = Mapping[str, Any]
+_COLUMNS = ("id", "source", "target", "weight", "ends")  # options of tables that name columns
 _LOGITS = "logits.npy"
 
 
@@ -181,27 +183,34 @@ class ServedRun:
 
     def _try_unseen(self) -> str | None:
         """Predict an empty unseen node, which compiles and caches all that is needed; return why it is refused."""
-        plans = () if self.encoder is None else self.encoder.edges
-        edge_names = [name for plan in plans for name in plan.edge_names]
-        edge: dict[str, Any] = dict.fromkeys(edge_names)
-        if self.source.get("weight"):
-            edge[self.source["weight"]] = 1.0
-        if self.graph.relations:
-            return None
-        ids = self.graph.node_ids
+        known = {name: self.source[name] for name in _COLUMNS if self.source.get(name)}
+        options, types, ids = TableOptions(**known, label=None), self.graph.node_types, self.graph.node_ids
+        kind, encoder = "" if types is None else types.labelled, self.encoder
+        if types is not None:
+            ids = types.ids(np.asarray(ids)[types.nodes()])
+        if isinstance(encoder, TypedEncoder):
+            encoder = encoder.blocks[kind]
         new: Any = "unseen"
         if self.has_numbers:
             new = self.graph.n if ids is None else int(ids.max()) + 1
-        node = {self.source.get("id") or "id": new}
-        if self.encoder is not None:
-            node |= dict.fromkeys(name for name in self.encoder.columns if name not in node)
+        node = {(options.of_table(kind) if kind else options).id: new}
+        if encoder is not None:
+            node |= dict.fromkeys(name for name in encoder.columns if name not in node)
         elif self.graph.x is not None:
             node |= {f"feature {j}": 0.0 for j in range(self.graph.num_features)}
-        ends = {self.source.get("source") or "source": new, self.source.get("target") or "target": new}
+        # an edge to itself, or to a node of another type
+        ends = {name: options.ends.get(name, (kind, kind)) for name in self.graph.relations or ("",)}
+        name = next((name for name in ends if kind in ends[name]), next(iter(ends)))
+        own = options.of_table(name) if name else options
+        plans = () if self.encoder is None else self.encoder.edges
+        edge: dict[str, Any] = dict.fromkeys(c for plan in plans if plan.name == name for c in plan.edge_names)
+        for column, end in zip(own.endpoints, ends[name], strict=True):
+            edge[column] = new if end == kind else example_id(self.graph, end)[0].as_py()
+        edge |= ({own.weight: 1.0} if own.weight else {}) | ({"type": name} if name else {})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", InputWarning)
             try:
-                self.predict_unseen([node], [edge | ends])
+                self.predict_unseen([node | ({"type": kind} if kind else {})], [edge])
             except InputError as error:
                 return str(error)
         return None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,50 +12,11 @@ import pyarrow.compute as pc
 
 from gpatcher.arrays import BoolArray, FloatArray
 from gpatcher.errors import InputError
-from gpatcher.graph.graph import Graph
 from gpatcher.tables.options import TableOptions
 from gpatcher.tables.reader import TableSource
+from gpatcher.tables.result import Cut
 from gpatcher.tables.typed import ONLY, edge_options, is_typed, name_tables
 from gpatcher.tables.values import is_number, to_floats, to_seconds
-
-
-@dataclass(frozen=True, eq=False)
-class Cut:
-    """What lies after the cut and is not seen in training."""
-
-    at: str  # the time, as text
-    nodes: int  # rows, before and after
-    later_nodes: int
-    edges: int
-    later_edges: int  # after the cut, or of a node that came later
-    later: tuple[Any, Any] | None = field(default=None, repr=False)  # tables of later nodes and of their edges
-    columns: tuple[str, str] | None = None  # id and label of the labelled type
-
-    def later_labels(self, graph: Graph) -> Iterator[tuple[str, str]]:
-        """Yield id, as the graph has it, and class of later nodes of the labelled type, as text, where known."""
-        if self.later is None or self.columns is None:
-            return
-        table, prefix = self.later[0], ""
-        if isinstance(table, Mapping):
-            name = next(iter(table)) if graph.node_types is None else graph.node_types.labelled
-            prefix = "" if graph.node_types is None else f"{name}:"
-            table = table.get(name)
-        if table is None or self.columns[1] not in table.columns:
-            return
-        read = table.read(self.columns, written=self.columns)
-        labels = read[self.columns[1]].to_pylist()
-        for id, label in zip(read[self.columns[0]].to_pylist(), labels, strict=True):
-            if id is not None and label is not None and label != "":
-                whole = isinstance(label, float) and label.is_integer()
-                yield f"{prefix}{id}", str(int(label) if whole else label)
-
-    def describe(self) -> str:
-        """Return a sentence for the page and the terminal."""
-        share = self.later_edges / max(self.edges, 1)
-        return (
-            f"Cut at {self.at}: {self.later_edges:,} of {self.edges:,} edges ({share:.1%}) and {self.later_nodes:,} of "
-            f"{self.nodes:,} nodes lie after it and are not seen in training."
-        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,19 +5,18 @@ Columns are processed as a whole by pyarrow, so a million rows take about a seco
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
 from gpatcher.arrays import Features
-from gpatcher.errors import InputError, counted, some, warn_input
+from gpatcher.errors import InputError, warn_input
 from gpatcher.graph.graph import Graph
-from gpatcher.graph.split import is_labelled, split_from_parts, stratified_folds, stratified_split, time_split
-from gpatcher.tables.cut import Cut, cut_tables
+from gpatcher.graph.split import split_from_parts
+from gpatcher.tables.cut import cut_tables
 from gpatcher.tables.database import Reader
 from gpatcher.tables.edge_columns import EdgePlan, plan_edge_columns
 from gpatcher.tables.edges import (
@@ -30,59 +29,14 @@ from gpatcher.tables.edges import (
     read_edges,
     stream_edges,
 )
-from gpatcher.tables.encoder import ColumnSummary, TableEncoder
+from gpatcher.tables.encoder import TableEncoder
 from gpatcher.tables.nodes import NodeRows, read_nodes
 from gpatcher.tables.options import DEFAULT_LABEL, Counts, TableOptions
 from gpatcher.tables.reader import TableSource
-from gpatcher.tables.typed import Link, is_typed, read_typed
-from gpatcher.tables.typed_encoder import Encoder
+from gpatcher.tables.result import Tables
+from gpatcher.tables.typed import is_typed, read_typed
 
 EncodedNodes: TypeAlias = tuple[TableEncoder | None, Features | None, list[str]]  # encoder, features, warnings
-
-
-@dataclass(frozen=True, eq=False)
-class Tables:
-    """A graph read from tables."""
-
-    graph: Graph  # with a split if `split_column` is an option
-    encoder: Encoder | None  # None without features
-    counts: Counts
-    options: TableOptions
-    split_values: Mapping[str, Any] = field(default_factory=dict, repr=False)  # value of each node, by option
-    columns: tuple[ColumnSummary, ...] = ()  # how each column of the nodes is encoded
-    label_type: str | None = None  # int64, bool or double, None if labels are text
-    links: tuple[Link, ...] = ()  # what each edge type joins, if edges have types
-    cut: Cut | None = None  # what lies after a cut in time
-
-    def describe_columns(self) -> list[tuple[str, ...]]:
-        """Return a row of text per column: column, kind, features, missing, note."""
-        return [tuple(f"{cell:,}" if isinstance(cell, int) else cell for cell in row) for row in self.columns]
-
-    def with_split(self, train: float = 0.6, val: float = 0.2, seed: int = 0) -> Tables:
-        """Split the labelled nodes as the options say: by a column, into folds, or at random and stratified.
-
-        The fractions are not used for folds and groups; the seed is only used if the split is random.
-        """
-        options, graph = self.options, self.graph
-        if graph.splits:
-            return self
-        if graph.y is None or not is_labelled(graph.y).any():
-            raise InputError(
-                f"no node has a label: column {options.label!r} of the nodes is missing or empty; name the column with "
-                "label=... (--label) and fill it in for some of the nodes"
-            )
-        if not graph.is_regression:
-            graph = _handle_rare_classes(graph, options.on_rare_class)
-        y = graph.labels()
-        if options.time is not None:
-            splits = [time_split(y, self.split_values["time"], train, val)]
-        elif options.folds is not None:
-            splits = stratified_folds(y, options.folds, seed, self.split_values.get("group"))
-        elif options.group is not None:
-            splits = stratified_folds(y, 5, seed, self.split_values["group"])[:1]
-        else:
-            splits = [stratified_split(y, train, val, seed)]
-        return replace(self, graph=graph.with_splits(splits))
 
 
 def read_tables(nodes: Any, edges: Any, **options: Any) -> Graph:
@@ -112,7 +66,7 @@ def load_tables(nodes: Any, edges: Any, *, encoder: TableEncoder | None = None, 
     if is_typed(nodes, edges):
         if encoder is not None:
             raise InputError("a fitted encoder is for one table of nodes and one of edges; leave it out")
-        return Tables(**vars(read_typed(nodes, edges, parsed)))
+        return read_typed(nodes, edges, parsed)
     parsed.check_single()
     with parsed.reading() as reader:
         edge_table = open_edges(edges, parsed, reader)
@@ -220,31 +174,3 @@ def add_node_data(graph: Graph, rows: NodeRows | None, encoded: EncodedNodes) ->
     if rows is not None and "split_column" in rows.split_values:
         graph = graph.with_splits([split_from_parts(rows.split_values["split_column"])])
     return encoder, graph
-
-
-def _handle_rare_classes(graph: Graph, on_rare_class: str) -> Graph:
-    """Keep, unlabel or reject classes with one labelled node, which cannot be in both train and test."""
-    y = graph.labels()
-    sizes = np.bincount(y[y >= 0], minlength=graph.num_classes)
-    rare = np.flatnonzero(sizes == 1)
-    if not rare.size:
-        return graph
-    classes = f"{counted(rare.size, 'class has', 'classes have')} one labelled node"
-    names = some(repr(graph.classes[c]) for c in rare)
-    if on_rare_class == "error":
-        node = int(np.flatnonzero(y == rare[0])[0])
-        shown = node if graph.node_ids is None else graph.node_ids[node]
-        raise InputError(
-            f"{classes}: {names}, the first at id {shown!r}; label more nodes of it, or pass on_rare_class='keep' (for "
-            "training only) or 'unlabel' (--on-rare-class)"
-        )
-    if on_rare_class == "keep":
-        warn_input(f"{classes}, used for training only: {names}")
-        return graph
-    kept = np.flatnonzero(sizes > 1)
-    if not kept.size:
-        raise InputError("every class has one labelled node; label more nodes")
-    warn_input(f"{classes}, which is treated as unlabelled: {names}")
-    new_class = np.full(graph.num_classes + 1, -1)  # the last entry is for unlabelled nodes, -1
-    new_class[kept] = np.arange(kept.size)
-    return replace(graph, y=new_class[y], classes=tuple(graph.classes[c] for c in kept))

@@ -134,12 +134,6 @@ class TableOptions:
             raise InputError(f"source and target are both column {self.source!r}; name the columns of both endpoints")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
             raise InputError(f"delimiter must be one character such as , or ; got {self.delimiter!r}")
-        if (self.cut is None) != (self.edge_time is None) and (self.cut is None or self.time is None):
-            raise InputError(
-                f"edge_time {self.edge_time!r} is for a cut; say when with cut=... (--cut)"
-                if self.cut is None
-                else f"cut {self.cut!r} needs times; name the columns: time=... or edge_time=... (--time, --edge-time)"
-            )
         ways = [name for name in ("split_column", "time", "folds") if getattr(self, name) is not None]
         ways += ["group"] if self.group is not None and ways != ["folds"] else []
         if len(ways) > 1:
@@ -154,7 +148,15 @@ class TableOptions:
                 close = difflib.get_close_matches(name, names)
                 hint = f"did you mean {' or '.join(close)}?" if close else f"the options are {', '.join(names)}"
                 raise InputError(f"unknown option {name!r}; {hint}")
-        return cls(**options)
+        made = cls(**options)
+        # not checked for each of several tables, of which some have no times
+        if made.cut is not None and made.time is None and made.edge_time is None:
+            raise InputError(
+                f"cut {made.cut!r} needs times; name the columns: time=... or edge_time=... (--time, --edge-time)"
+            )
+        if made.edge_time is not None and made.cut is None:
+            raise InputError(f"edge_time {made.edge_time!r} is for a cut; say when with cut=... (--cut)")
+        return made
 
     def of_table(self, name: str) -> Self:
         """Return the options of one of several tables."""

@@ -20,7 +20,7 @@ from gpatcher.tables.load import add_node_data, encode_nodes, plan_edges, read_n
 from gpatcher.tables.nodes import NodeRows
 from gpatcher.tables.options import TableOptions
 from gpatcher.tables.reader import TableSource
-from gpatcher.tables.typed import is_typed
+from gpatcher.tables.typed import is_typed, read_typed
 
 
 def store_tables(nodes: Any, edges: Any, folder: str | Path, *, memory: int = 1 << 30, **options: Any) -> Graph:
@@ -34,7 +34,7 @@ def store_tables(nodes: Any, edges: Any, folder: str | Path, *, memory: int = 1 
     nodes : str, Path or None
         Table of the nodes, see `gpatcher.tables.load.read_tables`.
     edges : str or Path
-        Table of the edges. Several tables by type are read into memory.
+        Table of the edges. Several tables by type are sorted in memory: 160 bytes a row, or an InputError.
     folder : str or Path
         A new folder.
     memory : int
@@ -48,7 +48,7 @@ def store_tables(nodes: Any, edges: Any, folder: str | Path, *, memory: int = 1 
     if parsed.cut is not None:
         raise InputError(f"cut {parsed.cut!r} is for training; store the rows before it as tables first")
     if is_typed(nodes, edges):
-        save_graph(read_tables(nodes, edges, **options), folder)
+        save_graph(read_typed(nodes, edges, parsed, memory).graph, folder)
         return open_graph(folder)
     sorted_on_disk = True
     with parsed.reading() as reader:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpatcher.arrays import Features
+from gpatcher.arrays import Features, IntArray
 from gpatcher.errors import InputError, warn_input
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import split_from_parts
@@ -37,36 +37,13 @@ from gpatcher.tables.ids import Ids
 from gpatcher.tables.nodes import NodeRows, read_nodes
 from gpatcher.tables.options import Counts, TableOptions
 from gpatcher.tables.reader import TableSource
+from gpatcher.tables.result import Link, Tables
 from gpatcher.tables.typed_encoder import Encoder, TypedEncoder
 from gpatcher.tables.values import to_numpy
 
 _NAME = re.compile(r"[^\W\d][\w-]*")  # of a type: it is part of ids and of names of columns
 ONLY = "nodes"  # the name of the only table of nodes
-
-
-@dataclass(frozen=True)
-class Link:
-    """What was read from a table of edges."""
-
-    name: str
-    source: str  # node type
-    target: str
-    rows: int
-    directed: bool
-
-
-@dataclass(frozen=True, eq=False)
-class TypedTables:
-    """What `read_typed` returns: the parts of `gpatcher.tables.load.Tables`."""
-
-    graph: Graph
-    encoder: Encoder | None
-    counts: Counts
-    options: TableOptions  # with the ends of each table of edges
-    split_values: dict[str, npt.NDArray[Any]]
-    columns: tuple[Any, ...]
-    label_type: str | None
-    links: tuple[Link, ...]
+_EDGE_BYTES = 160  # peak memory per row of a table of edges, measured by benchmarks/typed_tables.py
 
 
 def is_typed(nodes: Any, edges: Any) -> bool:
@@ -74,8 +51,8 @@ def is_typed(nodes: Any, edges: Any) -> bool:
     return isinstance(nodes, Mapping) or isinstance(edges, Mapping)
 
 
-def read_typed(nodes: Any, edges: Any, options: TableOptions) -> TypedTables:
-    """Read a graph from mappings of types to tables."""
+def read_typed(nodes: Any, edges: Any, options: TableOptions, memory: float = np.inf) -> Tables:
+    """Read a graph from mappings of types to tables; edges that need more bytes of memory raise an InputError."""
     node_tables, edge_tables = name_tables(nodes, edges)
     options.check_tables(list(node_tables) if isinstance(nodes, Mapping) else [], list(edge_tables))
     if options.on_unknown_id == "add":
@@ -107,7 +84,8 @@ def read_typed(nodes: Any, edges: Any, options: TableOptions) -> TypedTables:
             plan = plan_edge_columns(table, own, nodes=True, name=name)
             if ends[0] == ends[1]:
                 plan = replace(plan, directed=options.directed is not False)
-            relations[name], directed, edge_counts = _read_relation(table, own, rows, ends, plan, first, n)
+            left = memory - _EDGE_BYTES * sum(counted["edge_rows"] for counted in counts)
+            relations[name], directed, edge_counts = _read_relation(table, own, rows, ends, plan, first, n, left)
             links.append(Link(name, ends[0], ends[1], edge_counts["edge_rows"], directed))
             counts.append(edge_counts)
     part = rows[labelled]
@@ -135,7 +113,7 @@ def read_typed(nodes: Any, edges: Any, options: TableOptions) -> TypedTables:
     for one in (*counts, *(part.counts for part in rows.values())):
         total.update(one)
     options = replace(options, ends={link.name: (link.source, link.target) for link in links})
-    return TypedTables(
+    return Tables(
         graph,
         encoder,
         Counts(**total, duplicate_edges=graph.duplicate_edges),
@@ -266,6 +244,7 @@ def _read_relation(
     plan: EdgePlan,
     first: Mapping[str, int],
     n: int,
+    memory: float,
 ) -> tuple[Graph, bool, dict[str, int]]:
     """Return the graph of one edge type, whether it is directed, and the counts; adds node columns to the rows."""
     source, target = (rows[end] for end in ends)
@@ -276,7 +255,7 @@ def _read_relation(
     try:
         with prefetch(table.iter_batches(names, written=options.endpoints)) as batches:
             found = indexed_edges(batches, options, ids, sums, targets=target.ids.values, offsets=at)
-            sources, targets, weights = zip(*found, strict=True)
+            sources, targets, weights = zip(*_within(found, memory, table), strict=True)
         edge_index = np.stack([np.concatenate(sources), np.concatenate(targets)])
         weight = None if options.weight is None else np.concatenate(weights)
         counts = {"edge_rows": edge_index.shape[1]}
@@ -294,6 +273,22 @@ def _read_relation(
         local = EdgeRows(ids, edge_index - at[0], None, {}, {})
         directed = ends[0] == ends[1] and points(graph, local)
     return (graph if directed else make_undirected(graph)), directed, counts
+
+
+def _within(
+    pieces: Iterator[tuple[IntArray, IntArray, Any]], memory: float, table: TableSource
+) -> Iterator[tuple[IntArray, IntArray, Any]]:
+    """Yield the pieces of a table of edges while they fit into memory."""
+    rows = 0
+    for piece in pieces:
+        rows += len(piece[0])
+        if _EDGE_BYTES * rows > memory:
+            raise InputError(
+                f"{table.path}: the edges of several tables are sorted in memory, and {rows:,} rows of this one need "
+                f"{_EDGE_BYTES * rows / 2**30:.3g} GiB, above the {max(memory, 0) / 2**30:.3g} GiB left for it; raise "
+                "memory=... (--memory), or store one table of nodes and one of edges, which is sorted on disk"
+            )
+        yield piece
 
 
 def _node_ids(rows: Mapping[str, NodeRows]) -> npt.NDArray[Any]:

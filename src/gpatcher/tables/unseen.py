@@ -40,8 +40,8 @@ def read_new_tables(
     raw_features = graph.x is not None and encoder is None
     if raw_features and "edges" in options:
         raise InputError(
-            "the features of this graph are computed from its edges, which unseen nodes change; to predict unseen "
-            "nodes, train with features from columns"
+            "there is no encoder.json: the features of this graph are computed from its edges, which unseen nodes "
+            "change, or the file was removed; to predict unseen nodes, train with features from columns"
         )
     if encoder is None and not raw_features:
         parsed = replace(parsed, features=())
@@ -147,7 +147,7 @@ class _NewIds:
     @classmethod
     def read(cls, graph: Graph, name: str, ids: Ids) -> _NewIds:
         """Check the ids, which must not be in the graph."""
-        old = _old_ids(graph, name, ids.values.type)
+        old = example_id(graph, name, ids.values.type)
         ids = ids.like(old)
         _require_dtype_of_graph(ids, old)
         values = combine_chunks(ids.values)
@@ -160,7 +160,7 @@ def _endpoint_index(
     graph: Graph, endpoints: Ids, end: str, new: Mapping[str, _NewIds], first: Mapping[str, int]
 ) -> IntArray:
     """Return the indices of endpoints of a node type, in the graph or among the unseen nodes."""
-    old = _old_ids(graph, end, endpoints.values.type)
+    old = example_id(graph, end, endpoints.values.type)
     endpoints = endpoints.like(old).drop_missing("error").exact()
     _require_dtype_of_graph(endpoints, old)
     index = graph.positions(_keys(graph, end, combine_chunks(endpoints.values)))
@@ -174,7 +174,7 @@ def _endpoint_index(
     return index
 
 
-def _old_ids(graph: Graph, name: str, dtype: Any) -> Any:
+def example_id(graph: Graph, name: str, dtype: Any = None) -> Any:
     """Return an array with an id of the graph, or of a node type, as an example and for its dtype."""
     types = graph.node_types
     if types is None:
@@ -193,7 +193,7 @@ def known_positions(graph: Graph, ids: Any) -> IntArray:
     table = TableSource.open(pa.table({"id": ids}), name="ids")
     known = Ids.read(table, "id", table.read(["id"])["id"]).drop_missing("error").exact()
     labelled = "" if graph.node_types is None else graph.node_types.labelled
-    _require_dtype_of_graph(known, _old_ids(graph, labelled, known.values.type))
+    _require_dtype_of_graph(known, example_id(graph, labelled, known.values.type))
     return graph.positions(_keys(graph, labelled, combine_chunks(known.values)))
 
 

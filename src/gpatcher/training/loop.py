@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from gpatcher.errors import InputError, check_at_least, check_choice, check_frac
 from gpatcher.graph.split import Split, is_labelled
 from gpatcher.model.inputs import FeatureTable
 from gpatcher.scale.process_group import ProcessGroup
+from gpatcher.training.allocator import reuse_memory
 from gpatcher.training.checkpoint import checkpoint_error, read_checkpoint, write_checkpoint
 from gpatcher.training.metrics import METRICS, REGRESSION_METRICS
 from gpatcher.training.task import task_of
@@ -95,7 +96,9 @@ class FitResult:
 
 def predict_logits(model: nn.Module, x: FeatureTable, nodes: IntArray, batch_size: int | None = None) -> Tensor:
     """Return the logits of these nodes without dropout, shape (len(nodes), C); non-finite ones are an error."""
-    logits = _logits(model, x, nodes, batch_size)
+    several = batch_size is not None and batch_size < len(nodes)
+    with reuse_memory() if several else nullcontext():
+        logits = _logits(model, x, nodes, batch_size)
     finite = logits.isfinite().all(1)
     if not finite.all():
         bad = np.asarray(nodes)[~finite.numpy()]
@@ -110,7 +113,10 @@ def predict_logits(model: nn.Module, x: FeatureTable, nodes: IntArray, batch_siz
 def _logits(model: nn.Module, x: FeatureTable, nodes: IntArray, batch_size: int | None = None) -> Tensor:
     model.eval()
     ids = torch.as_tensor(np.array(nodes)).to(x.device)
-    parts = torch.split(ids, batch_size or max(1, len(ids)))
+    batch_size = batch_size or max(1, len(ids))
+    parts = torch.split(ids, batch_size)
+    if hasattr(model, "encoded"):
+        x = model.encoded(x, len(ids), batch_size)  # type: ignore[operator]
     return torch.cat([model(x, batch) for batch in _read_ahead(model, x, parts)]).cpu()
 
 
@@ -193,14 +199,15 @@ def train(
         run.load(checkpoint)
     run.check_group()
     saved = time.perf_counter()
-    while not run.finished:
-        figures = run.epoch()
-        if progress is not None:
-            progress(run.done, figures)
-        due = run.done % checkpoint_every == 0 or run.finished or time.perf_counter() - saved > _CHECKPOINT_SECONDS
-        if checkpoint is not None and run.group.rank == 0 and due:
-            run.save(checkpoint)
-            saved = time.perf_counter()
+    with reuse_memory():
+        while not run.finished:
+            figures = run.epoch()
+            if progress is not None:
+                progress(run.done, figures)
+            due = run.done % checkpoint_every == 0 or run.finished or time.perf_counter() - saved > _CHECKPOINT_SECONDS
+            if checkpoint is not None and run.group.rank == 0 and due:
+                run.save(checkpoint)
+                saved = time.perf_counter()
     return run
 
 

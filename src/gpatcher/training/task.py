@@ -50,6 +50,10 @@ class Classification:
         """Return the accuracy."""
         return float((answers.argmax(1) == y).mean())
 
+    def node_scores(self, answers: FloatArray, y: npt.NDArray[Any]) -> FloatArray:
+        """Return 1 for a correct answer, else 0; the mean is the score."""
+        return np.asarray((answers.argmax(1) == y).astype(float))
+
     def mean_loss(self, answers: FloatArray, y: npt.NDArray[Any]) -> float:
         """Return the log loss."""
         return log_loss(answers, y)
@@ -90,6 +94,10 @@ class Regression:
         """Return R², NaN if all labels are equal."""
         value = REGRESSION_METRICS["r2"](y, answers[:, 0])
         return float("nan") if value is None else value
+
+    def node_scores(self, answers: FloatArray, y: npt.NDArray[Any]) -> FloatArray:
+        """Return 1 - (error)² / variance of the labels; the mean is the score."""
+        return np.asarray(1.0 - np.square(answers[:, 0] - y) / (np.var(y) or self.scale**2))
 
     def mean_loss(self, answers: FloatArray, y: npt.NDArray[Any]) -> float:
         """Return the mean squared error."""

@@ -159,7 +159,7 @@ class Explanation:
             marker={
                 "size": 12 + 22 * np.abs(contribution) / largest,
                 "color": [
-                    class_colour(self.classes.index(name) if self.classes else v < 0)
+                    class_colour(self.classes.index(name) if self.classes else int(v < 0))
                     for name, v in zip(favoured, contribution, strict=True)
                 ],
                 "opacity": 1,

@@ -1,15 +1,16 @@
 (() => {
   const element = (name) => document.getElementById("explorer-" + name);
-  const { nodes, colours } = JSON.parse(element("data").textContent);
+  const { nodes, numbers, colours } = JSON.parse(element("data").textContent);
   const SHOWN = 100; // several rounds reach many more nodes than a patch has
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const distance = (hops) => hops === null ? "not connected" : hops === 0 ? "itself" : hops + (hops > 1 ? " hops" : " hop");
   const label = (m) => m.label === null ? "unknown" : m.label + (m.part === "train" ? " (trained on)" : "");
-  const wrong = (n) => n.label !== null && n.label !== n.predicted;
-  // a contribution speaks for a class, and has its colour
-  const favoured = (node, v) => v < 0 ? node.runner_up : node.predicted;
+  const wrong = (n) => !numbers && n.label !== null && n.label !== n.predicted;
+  // a contribution speaks for a class, and has its colour, or it raises or lowers a number
+  const favoured = (node, v) => numbers ? (v < 0 ? "lowers" : "raises") : v < 0 ? node.runner_up : node.predicted;
   const colour = (node, v) => colours[favoured(node, v)];
-  const contribution = (node, v) => `+${Math.abs(v).toFixed(3)} for ${favoured(node, v)}`;
+  const contribution = (node, v) => numbers ? (v < 0 ? "" : "+") + Number(v.toPrecision(4)) : `+${Math.abs(v).toFixed(3)} for ${favoured(node, v)}`;
+  const answer = (n) => n.label === null ? " (no label)" : wrong(n) || numbers ? ` (label ${n.label})` : "";
   let current = null;
 
   function list() {
@@ -18,7 +19,7 @@
       (!element("wrong").checked || wrong(n)) &&
       [n.id, n.predicted, n.label ?? ""].some((v) => String(v).toLowerCase().includes(text)));
     select.replaceChildren(...kept.map(([n, i]) => {
-      const option = new Option(`${n.id}: ${n.predicted}` + (wrong(n) ? ` (label ${n.label})` : n.label === null ? " (no label)" : ""), i);
+      const option = new Option(`${n.id}: ${n.predicted}` + answer(n), i);
       if (wrong(n)) option.className = "wrong";
       return option;
     }));
