@@ -14,6 +14,7 @@ from gpatcher.model import inputs
 from gpatcher.model.inputs import (
     FeatureConfig,
     FeatureTable,
+    SparseProduct,
     node_features,
     unseen_features,
 )
@@ -78,6 +79,23 @@ def test_gradient_of_the_sparse_product_is_that_of_the_dense(rows):
     dense = torch.tensor(x if rows is None else x[rows])
     weight = torch.linspace(-1, 1, 15).view(5, 3)
     np.testing.assert_allclose(grads[0], 2 * dense.T @ (dense @ weight), atol=1e-4)
+
+
+def test_a_sparse_product_that_is_moved_after_use():
+    product = SparseProduct(sp.csr_array(features()))
+    for dtype in (torch.float32, torch.float64):  # a move to another device replaces the buffers in the same way
+        product = product.to(dtype)
+        h = torch.ones(5, 2, dtype=dtype, requires_grad=True)
+        product(product.values, h).sum().backward()
+        np.testing.assert_allclose(h.grad, np.tile(features().sum(0)[:, None], 2), rtol=1e-5)
+
+
+def test_a_sparse_product_without_entries():
+    product = SparseProduct(sp.csr_array((3, 4), dtype=np.float32))
+    h = torch.ones(4, 2, requires_grad=True)
+    product(product.values, h).sum().backward()
+    assert not product(product.values, h).any()
+    assert not h.grad.any()
 
 
 def test_gradient_under_dropout_is_that_of_the_kept_entries():

@@ -165,7 +165,7 @@ class SparseProduct(nn.Module):
     """S · h for the sparsity pattern of a SciPy CSR array, differentiable in the values of S and in h.
 
     Forward and backward pass are sparse products, so rows of h are not copied per entry. They are computed by
-    `embedding_bag`: on a CPU, torch's product of a CSR tensor takes 2 to 4 times as long (``benchmarks/spmm.py``).
+    `embedding_bag`, which on a CPU is faster than torch's product of a CSR tensor (``benchmarks/spmm.py``).
     """
 
     def __init__(self, matrix: Any) -> None:
@@ -178,6 +178,7 @@ class SparseProduct(nn.Module):
         indices |= {"transposed_indptr": transposed.indptr, "transposed_columns": transposed.indices}
         for name, part in indices.items():
             self.register_buffer(name, torch.from_numpy(part.astype(np.int64)), persistent=False)
+        self._transposed: tuple[Tensor, Tensor] | None = None  # the own values, and in the order of the transpose
 
     values: Tensor
     indptr: Tensor
@@ -209,12 +210,15 @@ class SparseProduct(nn.Module):
 
     def multiply_transposed(self, values: Tensor, h: Tensor) -> Tensor:
         """Return Sᵀ · h without a gradient."""
-        values = self._transposed_values if values is self.values else values[self.order]
-        return _row_sums(self.transposed_indptr, self.transposed_columns, values, h)
+        return _row_sums(self.transposed_indptr, self.transposed_columns, self._in_order(values), h)
 
-    @cached_property
-    def _transposed_values(self) -> Tensor:
-        return self.values[self.order]
+    def _in_order(self, values: Tensor) -> Tensor:
+        """Return values in the order of the transpose; the module's own are ordered once on each device."""
+        if values is not self.values:
+            return values[self.order]
+        if self._transposed is None or self._transposed[0] is not values:
+            self._transposed = values, values[self.order]
+        return self._transposed[1]
 
 
 def _row_sums(indptr: Tensor, columns: Tensor, values: Tensor, h: Tensor) -> Tensor:

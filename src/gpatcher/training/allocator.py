@@ -17,8 +17,8 @@ _LARGEST_DEFAULT = 1 << 25
 def reuse_memory() -> Iterator[None]:
     """Keep freed memory until the end, then return it to the system.
 
-    glibc maps new pages for every tensor above 32 MiB and unmaps them afterwards; to fault them in takes a fifth of a
-    training step on a large graph. Does nothing where the C library is another.
+    glibc maps new pages for every tensor above 32 MiB and unmaps them afterwards, and a training step on a large graph
+    faults them in again. Applies to the whole process. Does nothing where the C library is another.
     """
     libc: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
     if not hasattr(libc, "malloc_trim"):
