@@ -18,7 +18,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 from held_out_graphs import friends
 from real_graphs import write_tables
 
-COMMAND = [sys.executable, "-c", "from gpatcher.cli import main; main()"]
 RUNS = {"one configuration": ["--model", "gpatcher"], "quick": ["--quality", "quick"], "good": ["--quality", "good"]}
 
 
@@ -29,11 +28,11 @@ def main() -> None:
         folder = Path(scratch) / "friends"
         write_tables(folder, ("status", "major", "dorm", "year", "school"), *friends(2200, 91000, 1), None)
         tables = ["--nodes", str(folder / "nodes.csv"), "--edges", str(folder / "edges.csv")]
-        subprocess.run([*COMMAND, "fit", *tables, "--quality", "quick", "--out", f"{scratch}/warm"], check=True)
+        subprocess.run([*record.COMMAND, "fit", *tables, "--quality", "quick", "--out", f"{scratch}/warm"], check=True)
         for name, options in RUNS.items():
             out = Path(scratch) / name.replace(" ", "-")
             started = time.perf_counter()
-            subprocess.run([*COMMAND, "fit", *tables, *options, "--out", str(out)], check=True)
+            subprocess.run([*record.COMMAND, "fit", *tables, *options, "--out", str(out)], check=True)
             seconds = time.perf_counter() - started
             training = json.loads((out / "records.jsonl").read_text().splitlines()[-1])["train_seconds"]
             rows.append({"what": name, "seconds to the page": seconds, "of it training": training})

@@ -6,14 +6,12 @@ python benchmarks/estimate.py
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import record
 
-COMMAND = [sys.executable, "-c", "from gpatcher.cli import main; main()"]
 CASES = [
     *(["patches", f"rmat:n={n},m={10 * n}"] for n in (20_000, 100_000, 500_000)),
     *(["fit", f"csbm:n={n},phi=-0.5,features=32", "--model", "fast"] for n in (1_000, 5_000, 20_000)),
@@ -25,7 +23,7 @@ FIGURES = re.compile(r"about ([\d.]+) (s|min|h), ([\d.]+) GiB of memory and ([\d
 
 def estimated(case: list[str]) -> tuple[float, float, float]:
     """Return the seconds, bytes of memory and bytes of disk that --dry-run prints."""
-    done = subprocess.run([*COMMAND, *case, "--dry-run"], capture_output=True, text=True, check=True)
+    done = subprocess.run([*record.COMMAND, *case, "--dry-run"], capture_output=True, text=True, check=True)
     found = FIGURES.search(done.stdout)
     assert found, done.stdout
     disk = float(found[4].replace(",", "")) * UNITS[found[5]]
@@ -37,7 +35,7 @@ def measured(case: list[str]) -> tuple[float, float, float]:
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "out"
         started = time.perf_counter()
-        process = subprocess.Popen([*COMMAND, *case, "--out", str(out)], stdout=subprocess.DEVNULL)
+        process = subprocess.Popen([*record.COMMAND, *case, "--out", str(out)], stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(process.pid, 0)
         assert status == 0, case
         seconds, peak = time.perf_counter() - started, usage.ru_maxrss * 1024

@@ -128,7 +128,7 @@ def report(count: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "records.jsonl"
         path.write_text("".join(json.dumps(r) + "\n" for r in synthetic_records(count)))
-        command = [sys.executable, "-c", "from gpatcher.cli import main; main()", "report", folder]
+        command = [*record.COMMAND, "report", folder]
         command += ["--out", f"{folder}/page.html", "--csv", f"{folder}/cells.csv", "--markdown", f"{folder}/t.md"]
         seconds = record.timed(lambda: subprocess.run(command, check=True, capture_output=True), repeats=3)
     return {"what": f"report on {count:,} records", "ours_s": seconds, "peer_s": 10.0, "ratio": seconds / 10} | {

@@ -3,6 +3,7 @@
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import version
@@ -12,6 +13,7 @@ from typing import Any
 from gpatcher.io import make_folder, write_json
 
 RESULTS = Path(__file__).parent / "results"
+COMMAND = [sys.executable, "-c", "from gpatcher.cli import main; main()"]  # gpatcher, of this environment
 
 
 def timed(call: Callable[[], Any], repeats: int = 3) -> float:

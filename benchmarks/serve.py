@@ -33,7 +33,6 @@ EDGES = 10  # of an unseen node
 CLIENTS = 4  # at the same time
 CONNECTIONS = 16  # of the load test
 SHARE = 0.8  # of the capacity
-COMMAND = "from gpatcher.cli import main; main()"
 
 
 def save_run(folder: Path, n: int) -> None:
@@ -111,7 +110,7 @@ def service(n: int) -> Iterator[tuple[int, int, float]]:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "run"
         save_run(folder, n)
-        command = [sys.executable, "-c", COMMAND, "serve", str(folder), "--port", "0"]
+        command = [*record.COMMAND, "serve", str(folder), "--port", "0"]
         environment = {**os.environ, "COLUMNS": "400"}
         started = time.perf_counter()
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
