@@ -133,6 +133,19 @@ def test_the_best_member_alone(graph, fitted):
     assert model.used[0].candidate == fitted.used[0].candidate
 
 
+def test_the_best_member_alone_is_saved_and_answers(graph, tmp_path):
+    model = auto().fit(graph).keep_best()
+    model.save(tmp_path)
+    assert [path.name for path in (tmp_path / "members").iterdir()] == [members.slug(model.used[0].candidate.name)]
+    loaded = load_model(tmp_path, graph)
+    np.testing.assert_array_equal(loaded.predict_proba(), model.predict_proba())
+    made = loaded.explain(3)
+    total = made.start + sum(member.contribution for member in made.members) + made.remainder
+    assert total == pytest.approx(made.margin, abs=1e-6)
+    unseen = UnseenNodes.join(graph, np.array([[graph.n, graph.n], [0, 1]]), np.asarray(graph.x)[:1], 1)
+    np.testing.assert_array_equal(loaded.predict_proba(unseen), model.predict_proba(unseen))
+
+
 def test_an_interrupted_fit_continues_with_the_members_that_are_done(graph, fitted, tmp_path, monkeypatch):
     trained = []
     train = members._train

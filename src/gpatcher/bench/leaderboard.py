@@ -76,6 +76,10 @@ class ResultTable:
         """Data sets of the experiment, in order."""
         return list(self.experiment.datasets)
 
+    def is_run(self, row: str) -> bool:
+        """Whether a row was run on any data set."""
+        return any((row, dataset) in self.runs for dataset in self.datasets)
+
     @property
     def is_comparison(self) -> bool:
         """Whether it compares GPatcher with baselines, rather than variants of GPatcher."""
