@@ -14,6 +14,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from gpatcher.arrays import FloatArray, IntArray, as_node_index
+from gpatcher.codec import from_json
 from gpatcher.errors import InputError
 from gpatcher.estimator.parameters import NestedParameters
 from gpatcher.estimator.persistence import SavedModel
@@ -48,6 +49,7 @@ class NodeModel(NestedParameters, ABC):
     calibration_: Any
     fingerprint_: str
     class_names_: list[str]  # empty in a regression
+    saved_in: Path | None = None  # the folder it was read from, for messages
     shared: list[Prepared] | None = None  # with the other models of an ensemble, see `prepare`
 
     @abstractmethod
@@ -152,9 +154,15 @@ class NodeModel(NestedParameters, ABC):
     @classmethod
     def restore(cls, saved: SavedModel) -> Self:
         """Return the fitted model, which needs its graph before it predicts."""
-        model = cls.from_saved(saved)
+        try:
+            model = cls.from_saved(saved)
+            model.task_ = (
+                Classification() if saved.classes else from_json(Regression, saved.details["target"], "target")
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"the saved model in {saved.folder} is incomplete ({error}); train again") from None
         model.class_names_, model.fingerprint_ = list(saved.classes), saved.fingerprint
-        model.task_ = Classification() if saved.classes else Regression(**saved.details["target"])
+        model.saved_in = saved.folder
         model.split_, model.calibration_ = saved.split, saved.calibration
         return model
 
@@ -164,10 +172,7 @@ class NodeModel(NestedParameters, ABC):
         saved = SavedModel.read(Path(folder))
         if saved.kind != cls.kind:
             raise InputError(f"the model in {folder} is of the kind {saved.kind!r}, not {cls.kind!r}; use load_model")
-        try:
-            model = cls.restore(saved)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"the saved model in {folder} is incomplete ({error}); train again") from None
+        model = cls.restore(saved)
         if graph is not None:
             model._attach(graph)
         return model

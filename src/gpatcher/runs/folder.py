@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,11 @@ from gpatcher.io import exchange_folders, locked, make_folder, read_manifest, re
 
 _FORMAT, _VERSION = "gpatcher-run", 1
 MANIFEST, RECORDS, PREDICTIONS = "run.json", "records.jsonl", "predictions.parquet"
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    identity: dict[str, Any]
 
 
 @contextmanager
@@ -74,7 +80,7 @@ def _check(out: Path, identity: Mapping[str, Any], resume: bool) -> None:
             f"{out} already contains a run; choose another folder with --out, continue it with --resume, or replace it "
             "with --overwrite"
         )
-    kept = read_manifest(path, _FORMAT, _VERSION, "run")["identity"]
+    kept = read_manifest(path, _FORMAT, _VERSION, "run", _Manifest).identity
     wanted = json.loads(json.dumps(dict(identity)))
     changed = [name for name in {**kept, **wanted} if kept.get(name) != wanted.get(name)]
     if changed:
