@@ -223,8 +223,9 @@ class NodeModel(NestedParameters, ABC):
 
     def _check_edges(self, graph: Graph) -> None:
         if graph.fingerprint != self.fingerprint_:
+            where = "" if self.saved_in is None else f" in {self.saved_in}"
             raise InputError(
-                f"the model was trained on a graph with the fingerprint {self.fingerprint_}, this one has "
+                f"the model{where} was trained on a graph with the fingerprint {self.fingerprint_}, this one has "
                 f"{graph.fingerprint}: its edges differ; train on this graph, or pass the one it was trained on"
             )
 

@@ -361,9 +361,11 @@ class AutoModel(NodeModel):
             if entry.weight > 0:
                 path = Path(folder) / _MEMBERS / slug(candidate.name)
                 found = read_member(candidate, path, "")
-                parts = () if found is None else (*found.models, *([found.final] if found.final else []))
-                if found is None or any(part.classes != model.class_names_ for part in parts):
+                if found is None:
                     raise InputError(f"{path} is missing or does not belong to the model in {folder}; train again")
+                for part in (*found.models, *([found.final] if found.final else [])):
+                    if part.classes != model.class_names_:
+                        raise InputError(f"{part.folder} has other classes than the model in {folder}; train again")
                 read = found
             model.members_.append(replace(read, **figures))
         if graph is not None:
