@@ -1,8 +1,10 @@
 """The ensemble of a portfolio."""
 
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
+import onnxruntime
 import pytest
 from sklearn.exceptions import NotFittedError
 
@@ -11,6 +13,7 @@ from gpatcher.errors import InputError
 from gpatcher.estimator import members
 from gpatcher.estimator.ensemble import AutoClassifier, load_model
 from gpatcher.estimator.members import choose_jobs
+from gpatcher.estimator.onnx import TOLERANCE, export_onnx, serving_inputs
 from gpatcher.estimator.portfolio import KINDS, Candidate
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.runs.run import AutoOptions, Job, run_job
@@ -131,6 +134,39 @@ def test_the_best_member_alone(graph, fitted):
     model = auto().fit(graph).keep_best()
     assert [member.weight for member in model.used] == [1.0]
     assert model.used[0].candidate == fitted.used[0].candidate
+
+
+def with_member(fitted, graph, name):
+    """Return the ensemble as if this member had been the best, and the others were gone."""
+    model = copy(fitted)
+    model.members_ = [replace(m, weight=float(m.candidate.name == name)) for m in fitted.members_]
+    held = fitted.held_out_[0]
+    model.held_out_ = held, model._combine(graph.labels()[held])
+    return model
+
+
+@pytest.mark.parametrize("name", ["patches", "rounds"])
+def test_the_best_member_is_exported_if_it_is_a_patch_model(graph, fitted, tmp_path, name):
+    model = with_member(fitted, graph, name).keep_best()
+    assert model.used[0].temperature != 1
+    assert export_onnx(model, tmp_path / "model.onnx") < TOLERANCE
+    network, _ = model.only_model()
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    nodes = np.arange(graph.n)  # with several rounds, the whole graph
+    inputs = {key: value.numpy() for key, value in serving_inputs(network, nodes).items()}
+    logits, probability = session.run(None, inputs)
+    new = nodes[160:]  # without a label: predicted by the model that was trained on all labels
+    np.testing.assert_allclose(logits[new], model.decision_function(nodes=new), atol=TOLERANCE)
+    np.testing.assert_allclose(probability[new], model.predict_proba(nodes=new), atol=TOLERANCE)
+    assert not np.allclose(logits, network.decision_function(nodes=nodes), atol=TOLERANCE)  # the ensemble's temperature
+
+
+def test_other_ensembles_are_not_exported(graph, fitted, tmp_path):
+    with pytest.raises(InputError, match=r"trees.*gpatcher serve.*--model fast.*--keep-best"):
+        export_onnx(fitted, tmp_path / "model.onnx")
+    with pytest.raises(InputError, match=r"kind 'trees'.*gpatcher serve.*--model fast"):
+        export_onnx(with_member(fitted, graph, "trees"), tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_interrupted_fit_continues_with_the_members_that_are_done(graph, fitted, tmp_path, monkeypatch):
