@@ -152,3 +152,11 @@ def test_importing_the_package_is_cheap(code):
 def test_names_load_on_first_use():
     code = "import sys, gpatcher; gpatcher.Graph; sys.exit('torch' in sys.modules or 'numpy' not in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_models_load_without_what_only_training_needs():
+    """scikit-learn and scipy.optimize take as long to import as torch; commands that predict do without them."""
+    code = "from gpatcher.estimator.ensemble import load_model; import sys; "
+    code += "print([name for name in ('sklearn', 'scipy.optimize', 'scipy.stats', 'plotly') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[]", done.stderr

@@ -93,6 +93,15 @@ def test_an_unknown_node_is_refused_before_torch_is_loaded(trained):
     assert "did you mean n77" in done.stderr
 
 
+def test_explain_loads_nothing_that_only_training_needs(trained):
+    code = "import sys; from gpatcher.cli import main; sys.argv = ['gpatcher', 'explain', 'run', 'n77']\n"
+    code += "try:\n    main()\nexcept SystemExit:\n    pass\n"
+    code += "print('loaded:', *({'sklearn', 'scipy.optimize', 'torch_geometric', 'plotly', 'ray'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=trained.parent, capture_output=True, text=True, check=False)
+    assert "Node n77 is classed" in done.stdout, done.stderr
+    assert done.stdout.splitlines()[-1] == "loaded:"
+
+
 def test_an_unknown_node(run_here, trained):
     assert "no node with the id 'n777'; did you mean n77" in run_here("explain", "run", "n777", code=2).stderr
     assert "no saved model" in run_here("explain", "nowhere", "n7", code=2).stderr

@@ -5,13 +5,18 @@ from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import ParameterGrid
+from sklearn.utils.validation import check_is_fitted
 
 from gpatcher.errors import InputError
-from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.estimator.classifier import GPatcherClassifier, GPatcherRegressor
+from gpatcher.estimator.ensemble import AutoClassifier, AutoRegressor
+from gpatcher.estimator.linear import LinearClassifier
 from gpatcher.estimator.settings import to_parts, to_settings
-from gpatcher.estimator.tables import TableClassifier
+from gpatcher.estimator.tables import TableClassifier, TableRegressor
+from gpatcher.estimator.trees import TreesClassifier
 from gpatcher.model.gpatcher import ModelConfig
 from gpatcher.model.inputs import FeatureConfig
 from gpatcher.patches import EXTRACTORS, PPR, AdaptiveFilter, HeatKernel
@@ -97,7 +102,25 @@ def test_a_clone_has_equal_parameters(patches):
     assert other.get_params() == model.get_params()
     other.set_params(train__lr=0.2, model__hidden=6)
     assert (model.train.lr, model.model.hidden) == (0.1, 4)
-    assert repr(model)  # scikit-learn prints what differs from the defaults
+
+
+def test_the_representation_names_what_differs_from_the_defaults():
+    assert repr(GPatcherClassifier()) == "GPatcherClassifier()"
+    shown = repr(GPatcherClassifier(patches="heat", train=TrainConfig(lr=0.1), seed=3))
+    assert shown == f"GPatcherClassifier(patches='heat', train={TrainConfig(lr=0.1)}, seed=3)"
+
+
+def test_scikit_learn_takes_the_models_for_estimators(graph, quick):
+    """They have its interface without its base class, see `NestedParameters`."""
+    for one in (GPatcherClassifier(), AutoClassifier(), TreesClassifier(), LinearClassifier(), TableClassifier()):
+        assert is_classifier(one)
+        assert not is_regressor(one)
+        with pytest.raises(NotFittedError):
+            check_is_fitted(one)
+    for one in (GPatcherRegressor(), AutoRegressor(), TableRegressor()):
+        assert is_regressor(one)
+        assert not is_classifier(one)
+    check_is_fitted(quick().fit(graph))
 
 
 def test_a_grid_of_nested_parameters(graph, quick):

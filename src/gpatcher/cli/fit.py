@@ -417,6 +417,7 @@ def _print_leaderboard(screen: Console, evaluation: Evaluation | RegressionEvalu
     from gpatcher.report.leaderboard import leaderboard_cells, leaderboard_columns, verdict
 
     shown = table(leaderboard_columns(evaluation), [])
+    shown.collapse_padding = True  # the heads fit into 80 columns
     for row in evaluation.leaderboard:
         shown.add_row(*leaderboard_cells(row), style="bold" if row.role == "model" else None)
     screen.print(shown)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.linalg import svds
 
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
@@ -22,6 +21,8 @@ def component_target(graph: Graph) -> Graph:
     Even columns make the label, which depends neither on the edges nor on the classes; odd columns stay. There are five
     splits, stratified by quantiles of the label.
     """
+    from scipy.sparse.linalg import svds  # a tenth of a second, which every graph that is loaded would pay
+
     x: Any = graph.x
     if x is None or x.shape[1] < 4:
         raise InputError(f"{graph.name} has {graph.num_features} columns; a component of half of them needs four")

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from scipy.special import log_softmax
-from sklearn.utils.validation import check_is_fitted
 
 from gpatcher.arrays import FloatArray, IntArray, as_node_index
 from gpatcher.errors import InputError
@@ -213,7 +212,7 @@ class AggregateModel(NodeModel):
         coefficient times the deviation from the mean. The contribution of a mean or histogram over a patch is divided
         among the members by weight.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         graph = self._attach(graph)
         ids = as_node_index(nodes, graph.n)
         rows, logits = self._columns(ids), self.decision_function(graph, ids)

@@ -10,8 +10,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted
 
 from gpatcher.arrays import FloatArray, IntArray, as_node_index
 from gpatcher.errors import InputError
@@ -43,11 +41,14 @@ class NodeModel(NestedParameters, ABC):
     """
 
     kind: ClassVar[str]  # in the manifest of a saved model
+    device: str
+    seed: int
     split_: Split
     task_: Task
     calibration_: Any
     fingerprint_: str
     class_names_: list[str]  # empty in a regression
+    _prepared: Prepared
     shared: list[Prepared] | None = None  # with the other models of an ensemble, see `prepare`
 
     @abstractmethod
@@ -81,7 +82,7 @@ class NodeModel(NestedParameters, ABC):
 
     def score(self, graph: Graph | None = None, nodes: Any = None) -> float:
         """Return the accuracy, or R² of numbers, on these nodes, by default on the test nodes of ``split_``."""
-        check_is_fitted(self)
+        self._check_fitted()
         graph = self._attach(graph)
         ids = self.split_.test if nodes is None else as_node_index(nodes, graph.n)
         ids = labelled(graph, ids)
@@ -91,7 +92,7 @@ class NodeModel(NestedParameters, ABC):
 
     def validation_score(self, graph: Graph | None = None) -> float:
         """Return the score on the validation nodes, from models that were not trained on them."""
-        check_is_fitted(self)
+        self._check_fitted()
         return self.score(graph, self.split_.val)
 
     def explain(self, node: int, graph: Graph | None = None, encoder: Encoder | None = None) -> Explanation:
@@ -224,7 +225,7 @@ class NodeModel(NestedParameters, ABC):
             )
 
 
-class NodeClassifier(ClassifierMixin, NodeModel):  # type: ignore[misc]
+class NodeClassifier(NodeModel):
     """A classifier of nodes, see `NodeModel`.
 
     Attributes
@@ -233,6 +234,7 @@ class NodeClassifier(ClassifierMixin, NodeModel):  # type: ignore[misc]
         Names of the classes.
     """
 
+    _estimator_type = "classifier"
     calibration_: Calibration
 
     @property
@@ -266,10 +268,6 @@ class NodeClassifier(ClassifierMixin, NodeModel):  # type: ignore[misc]
         names: npt.NDArray[Any] = self.classes_[chosen]
         return names
 
-    def score(self, graph: Graph | None = None, nodes: Any = None) -> float:
-        """Return the accuracy on these nodes, by default on the test nodes of ``split_``."""
-        return NodeModel.score(self, graph, nodes)
-
     def _check_labels(self, graph: Graph) -> None:
         if graph.is_regression:
             raise InputError(
@@ -278,9 +276,10 @@ class NodeClassifier(ClassifierMixin, NodeModel):  # type: ignore[misc]
             )
 
 
-class NodeRegressor(RegressorMixin, NodeModel):  # type: ignore[misc]
+class NodeRegressor(NodeModel):
     """A regressor of nodes, see `NodeModel`; labels are standardised by those of the training nodes."""
 
+    _estimator_type = "regressor"
     calibration_: Intervals
 
     def predict(self, graph: Graph | UnseenNodes | None = None, nodes: Any = None) -> FloatArray:
@@ -295,10 +294,6 @@ class NodeRegressor(RegressorMixin, NodeModel):  # type: ignore[misc]
         An interval contains the true number with probability ``level``.
         """
         return self.calibration_.intervals(self.decision_function(graph, nodes), level)
-
-    def score(self, graph: Graph | None = None, nodes: Any = None) -> float:
-        """Return R² on these nodes, by default on the test nodes of ``split_``."""
-        return NodeModel.score(self, graph, nodes)
 
     def _check_labels(self, graph: Graph) -> None:
         if not graph.is_regression:

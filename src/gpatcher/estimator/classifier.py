@@ -9,7 +9,6 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from gpatcher.arrays import FloatArray, IntArray, as_node_index
@@ -69,9 +68,8 @@ class FilterResponse:
         import plotly.graph_objects as go
 
         figure = go.Figure()
-        figure.add_scatter(
-            x=self.values, y=self.start, name="before training", line={"dash": "dot", "color": "#8a94a0"}
-        )
+        dotted = {"dash": "dot", "color": "#8a94a0"}
+        figure.add_scatter(x=self.values, y=self.start, name="before training", line=dotted)
         figure.add_scatter(x=self.values, y=self.response, name="after training", line={"color": "#2f6fb0"})
         figure.update_xaxes(title="eigenvalue λ (low frequency on the left)", range=[1.02, -1.02])
         figure.update_yaxes(title="response g(λ)")
@@ -91,6 +89,8 @@ class _Fitted:
 
 class PatchModel(NodeModel):
     """The model that reads patches, for classes and for numbers; see `GPatcherClassifier`."""
+
+    _state: dict[str, Tensor]  # weights of a loaded model, until its graph is known
 
     def __init__(
         self,
@@ -278,7 +278,7 @@ class PatchModel(NodeModel):
         -------
         float array, shape (len(nodes), C)
         """
-        check_is_fitted(self)
+        self._check_fitted()
         if isinstance(graph, UnseenNodes):
             if nodes is not None:
                 raise InputError("nodes selects nodes of a graph; leave it out for unseen nodes")
@@ -296,7 +296,7 @@ class PatchModel(NodeModel):
         pairs: IntArray | None = None,
     ) -> list[Explanation]:
         """Explain several nodes; see `NodeClassifier.explain_nodes`."""
-        check_is_fitted(self)
+        self._check_fitted()
         graph = self._attach(graph)
         x = self._prepared.x
         groups = column_groups(encoder, graph.num_features, x.shape[1]) if columns else ()
@@ -380,14 +380,14 @@ class PatchModel(NodeModel):
     @property
     def patches_(self) -> Patches:
         """The patches of all nodes, from the first source."""
-        check_is_fitted(self)
+        self._check_fitted()
         self._attach(None)
         return self.model_.sources[0].patches()
 
     @property
     def features_(self) -> FeatureTable:
         """The table of input features."""
-        check_is_fitted(self)
+        self._check_fitted()
         self._attach(None)
         return self._prepared.x
 
@@ -401,7 +401,7 @@ class PatchModel(NodeModel):
         source : int
             Index of the patch source.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         self._attach(None)
         values = torch.from_numpy(np.linspace(-1.0, 1.0, points, dtype=np.float32))
         start = learned = self.extractors_[source].response(values).numpy()
@@ -415,7 +415,7 @@ class PatchModel(NodeModel):
 
     def to_saved(self, source: dict[str, Any] | None = None) -> SavedModel:
         """Return the fitted model as it is saved on disk."""
-        check_is_fitted(self)
+        self._check_fitted()
         self._attach(None)
         return SavedModel(
             kind=self.kind,

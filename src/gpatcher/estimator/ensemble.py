@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.validation import check_is_fitted
 
 from gpatcher.arrays import FloatArray, IntArray, as_node_index
 from gpatcher.errors import InputError
@@ -191,7 +190,7 @@ class AutoModel(NodeModel):
 
     def keep_best(self) -> Self:
         """Keep only the member with the largest weight, for cheap prediction."""
-        check_is_fitted(self)
+        self._check_fitted()
         best = self.used[0].candidate.name
         self.members_ = [replace(m, weight=float(m.candidate.name == best)) for m in self.members_]
         held = self.held_out_[0]
@@ -200,14 +199,14 @@ class AutoModel(NodeModel):
 
     def validation_score(self, graph: Graph | None = None) -> float:
         """Return the score on the held-out nodes, from models that were not trained on them."""
-        check_is_fitted(self)
+        self._check_fitted()
         return self._score
 
     # ---- prediction
 
     def decision_function(self, graph: Graph | UnseenNodes | None = None, nodes: Any = None) -> FloatArray:
         """Return the logits, averaged over the members; see `NodeClassifier.decision_function`."""
-        check_is_fitted(self)
+        self._check_fitted()
         if isinstance(graph, UnseenNodes):
             if nodes is not None:
                 raise InputError("nodes selects nodes of a graph; leave it out for unseen nodes")
@@ -268,7 +267,7 @@ class AutoModel(NodeModel):
         pairs: IntArray | None = None,
     ) -> list[Explanation]:
         """Explain several nodes; contributions add up over the members. See `NodeClassifier.explain_nodes`."""
-        check_is_fitted(self)
+        self._check_fitted()
         graph = self._attach(graph)
         describer = Describer(graph, self.split_, self.class_names_)
         regression = isinstance(self.task_, Regression)
@@ -319,7 +318,7 @@ class AutoModel(NodeModel):
 
     def to_saved(self, source: dict[str, Any] | None = None) -> SavedModel:
         """Return the ensemble, without its members, as it is saved on disk."""
-        check_is_fitted(self)
+        self._check_fitted()
         names = ("quality", "budget", "memory", "device", "seed")
         return SavedModel(
             kind=self.kind,

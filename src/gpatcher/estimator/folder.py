@@ -11,7 +11,6 @@ from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.storage import open_graph
 from gpatcher.io import FileEntry, read_manifest
-from gpatcher.tables.load import load_tables
 from gpatcher.tables.typed_encoder import Encoder, load_encoder
 
 MODEL, MODEL_FORMAT, MODEL_VERSION = "model.json", "gpatcher-model", 3
@@ -61,5 +60,7 @@ def load_run_graph(folder: Path, root: Path | None = None) -> tuple[Graph, dict[
         return kept[0], source
     if source.get("name") is not None:
         return load_graph(str(source["name"]), root), source
+    from gpatcher.tables.load import load_tables
+
     options = {name: value for name, value in source.items() if name != "label_type"}  # not an option
     return load_tables(**options).graph, source

@@ -10,8 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 import torch
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression, Ridge
 
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.estimator.aggregates import AggregateModel
@@ -52,6 +50,9 @@ class LinearModel(AggregateModel):
         return sp.csr_array(sp.hstack([sp.csr_array(as_they_are), sp.csr_array(columns)]))
 
     def _learn(self, rows: Any, y: npt.NDArray[Any], val_rows: Any, val_y: npt.NDArray[Any]) -> None:
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.linear_model import LogisticRegression, Ridge
+
         mean = np.asarray(rows.mean(axis=0)).ravel()
         squares = np.asarray(rows.multiply(rows).mean(axis=0)).ravel()
         scale = np.divide(1.0, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 1e-12)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import safetensors.numpy
-from sklearn.model_selection import StratifiedKFold
 
 from gpatcher.arrays import FloatArray
 from gpatcher.errors import InputError
@@ -96,6 +95,8 @@ def choose_jobs(graph: Graph, jobs: int | None, device: str = "cpu") -> int:
 
 def make_folds(graph: Graph, split: Split, count: int, seed: int) -> list[Split] | None:
     """Return splits whose validation parts are the held-out nodes: one split, or folds if these would be few."""
+    from sklearn.model_selection import StratifiedKFold
+
     val = labelled(graph, split.val)
     if count < 2 or val.size >= _ENOUGH:
         return [Split(split.train, val, np.empty(0, np.int64))] if val.size else None

@@ -6,7 +6,7 @@ import shutil
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,7 @@ class _TableModel(BaseEstimator, ABC):  # type: ignore[misc]
     target: Any
     tables: dict[str, Any] | None
     seed: int
+    model_: NodeModel  # fitted
 
     @abstractmethod
     def _make(self) -> Any:
@@ -71,7 +72,7 @@ class _TableModel(BaseEstimator, ABC):  # type: ignore[misc]
         if isinstance(model, AutoModel):
             given = tables.options.split_columns or tables.options.folds
             refit = not (tables.options.split_column or tables.options.folds)
-            self.model_: NodeModel = model.fit(tables.graph, refit=refit, cross_validate=not given)
+            self.model_ = model.fit(tables.graph, refit=refit, cross_validate=not given)
         else:
             self.model_ = model.fit(tables.graph)
         return self
@@ -181,8 +182,7 @@ class TableClassifier(ClassifierMixin, _TableModel):  # type: ignore[misc]
     def predict_proba(self, ids: Any = None) -> FloatArray:
         """Return the probability of each class for these ids, by default for all in the order of ``ids_``."""
         check_is_fitted(self)
-        probability: FloatArray = self.model_.predict_proba(nodes=self._positions(ids))
-        return probability
+        return cast(NodeClassifier, self.model_).predict_proba(nodes=self._positions(ids))
 
 
 class TableRegressor(RegressorMixin, _TableModel):  # type: ignore[misc]
@@ -225,8 +225,7 @@ class TableRegressor(RegressorMixin, _TableModel):  # type: ignore[misc]
     def predict_interval(self, ids: Any = None, *, level: float = 0.9) -> FloatArray:
         """Return conformal intervals of these ids, low and high, by default of all in the order of ``ids_``."""
         check_is_fitted(self)
-        intervals: FloatArray = self.model_.predict_interval(nodes=self._positions(ids), level=level)
-        return intervals
+        return cast(NodeRegressor, self.model_).predict_interval(nodes=self._positions(ids), level=level)
 
     def score(self, ids: Any = None) -> float:
         """Return R² on these ids, by default on the test part of the split."""

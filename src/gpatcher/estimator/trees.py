@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from gpatcher.arrays import FloatArray
 from gpatcher.estimator.aggregates import AggregateModel
@@ -51,6 +50,8 @@ class TreesModel(AggregateModel):
     config = TreesConfig
 
     def _learn(self, rows: Any, y: npt.NDArray[Any], val_rows: Any, val_y: npt.NDArray[Any]) -> None:
+        from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
         config = self._config()
         stop = len(val_y) > 0
         trees = HistGradientBoostingClassifier if self.class_names_ else HistGradientBoostingRegressor

@@ -14,7 +14,6 @@ import numpy.typing as npt
 import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
-from sklearn.utils.extmath import randomized_svd
 
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.graph.split import is_labelled
@@ -26,6 +25,8 @@ _SVD_ROWS = 20_000  # nodes sampled to compute the singular vectors
 
 def components(x: FeatureTable, count: int, seed: int = 0) -> FloatArray:
     """Return the leading right singular vectors of the features, shape (d, count); the identity if d ≤ count."""
+    from sklearn.utils.extmath import randomized_svd
+
     if x.shape[1] <= count:
         return np.eye(x.shape[1], dtype=np.float32)
     rows = np.arange(x.shape[0])

@@ -3,36 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import log_softmax
-from sklearn.metrics import accuracy_score, average_precision_score, f1_score, recall_score, roc_auc_score
 
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import InputError
 
+# scikit-learn is imported where a metric needs it: a model predicts without it
 
-def _one_vs_rest(metric: Callable[..., float], y: IntArray, probability: FloatArray) -> float | None:
-    """Return the macro average of a binary metric over the classes in ``y``; None if there is only one."""
-    classes = np.unique(y)
-    if classes.size < 2:
-        return None
-    return float(np.mean([metric(y == c, probability[:, c]) for c in classes]))
+
+def _macro_f1(y: IntArray, probability: FloatArray) -> float:
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(y, probability.argmax(1), average="macro", zero_division=0))
 
 
 def _balanced_accuracy(y: IntArray, probability: FloatArray) -> float:
+    from sklearn.metrics import recall_score
+
     # not balanced_accuracy_score, which warns if a predicted class is absent from y
     return float(recall_score(y, probability.argmax(1), labels=np.unique(y), average="macro", zero_division=0))
 
 
+def _one_vs_rest(name: str, y: IntArray, probability: FloatArray) -> float | None:
+    """Return the macro average of a binary metric over the classes in ``y``; None if there is only one."""
+    import sklearn.metrics
+
+    classes = np.unique(y)
+    if classes.size < 2:
+        return None
+    metric = getattr(sklearn.metrics, name)
+    return float(np.mean([metric(y == c, probability[:, c]) for c in classes]))
+
+
 METRICS: dict[str, Callable[[IntArray, FloatArray], float | None]] = {
-    "accuracy": lambda y, probability: float(accuracy_score(y, probability.argmax(1))),
-    "macro_f1": lambda y, probability: float(f1_score(y, probability.argmax(1), average="macro", zero_division=0)),
+    "accuracy": lambda y, probability: float((probability.argmax(1) == y).mean()),
+    "macro_f1": _macro_f1,
     "balanced_accuracy": _balanced_accuracy,
-    "roc_auc": lambda y, probability: _one_vs_rest(roc_auc_score, y, probability),
-    "pr_auc": lambda y, probability: _one_vs_rest(average_precision_score, y, probability),
+    "roc_auc": partial(_one_vs_rest, "roc_auc_score"),
+    "pr_auc": partial(_one_vs_rest, "average_precision_score"),
 }
 
 
