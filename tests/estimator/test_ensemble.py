@@ -1,10 +1,8 @@
 """The ensemble of a portfolio."""
 
-from copy import copy
 from dataclasses import replace
 
 import numpy as np
-import onnxruntime
 import pytest
 from sklearn.exceptions import NotFittedError
 
@@ -136,18 +134,10 @@ def test_the_best_member_alone(graph, fitted):
     assert model.used[0].candidate == fitted.used[0].candidate
 
 
-def with_member(fitted, graph, name):
-    """Return the ensemble as if this member had been the best, and the others were gone."""
-    model = copy(fitted)
-    model.members_ = [replace(m, weight=float(m.candidate.name == name)) for m in fitted.members_]
-    held = fitted.held_out_[0]
-    model.held_out_ = held, model._combine(graph.labels()[held])
-    return model
-
-
-@pytest.mark.parametrize("name", ["patches", "rounds"])
-def test_the_best_member_is_exported_if_it_is_a_patch_model(graph, fitted, tmp_path, name):
-    model = with_member(fitted, graph, name).keep_best()
+@pytest.mark.parametrize("candidate", PORTFOLIO[:2], ids=lambda candidate: candidate.name)
+def test_the_best_member_is_exported_if_it_is_a_patch_model(graph, tmp_path, candidate):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = AutoClassifier(portfolio=[candidate]).fit(graph).keep_best()
     assert model.used[0].temperature != 1
     assert export_onnx(model, tmp_path / "model.onnx") < TOLERANCE
     network, _ = model.only_model()
@@ -165,7 +155,7 @@ def test_other_ensembles_are_not_exported(graph, fitted, tmp_path):
     with pytest.raises(InputError, match=r"trees.*gpatcher serve.*--model fast.*--keep-best"):
         export_onnx(fitted, tmp_path / "model.onnx")
     with pytest.raises(InputError, match=r"kind 'trees'.*gpatcher serve.*--model fast"):
-        export_onnx(with_member(fitted, graph, "trees"), tmp_path / "model.onnx")
+        export_onnx(AutoClassifier(portfolio=PORTFOLIO[2:3]).fit(graph), tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 
 

@@ -450,7 +450,9 @@ def test_columns_have_the_values_of_the_table():
 def test_means_of_dates_on_edges_are_dates(days, shown):
     nodes = pa.table({"id": list("abc"), "label": ["x", "y", "x"]})
     start = np.datetime64("2020-01-01")
-    edges = pa.table({"source": ["a", "a"], "target": ["b", "c"], "day": [start, start + days], "amount": [1.5, 2.5]})
+    edges = pa.table(
+        {"source": ["a", "a"], "target": ["b", "c"], "day": np.array([start, start + days]), "amount": [1.5, 2.5]}
+    )
     for tables in (load_tables(nodes, edges), load_tables({"person": nodes}, {"knows": edges}, directed=False)):
         groups = {g.name.removeprefix("knows: "): g for g in column_groups(tables.encoder, *[tables.encoder.width] * 2)}
         x, names = tables.graph.x, [name.removeprefix("knows: ") for name in tables.encoder.names()]

@@ -249,7 +249,7 @@ class AutoModel(NodeModel):
 
     def only_model(self) -> tuple[NodeModel | None, float]:
         """Return the model that predicts new nodes, None if there are several, and the factor of its logits."""
-        check_is_fitted(self)
+        self._check_fitted()
         models = [(model, member) for member in self.used for model in self._fitted(member, final=True)]
         if len(models) > 1:
             return None, 1.0

@@ -89,8 +89,7 @@ def export_onnx(classifier: NodeModel, path: str | Path) -> float:
     path : str or Path
         The file to write.
     """
-    calibration = classifier.calibration_
-    classifier, factor = _network(classifier)
+    network, factor = _network(classifier)
     try:
         import onnx
         import onnxruntime
@@ -100,8 +99,8 @@ def export_onnx(classifier: NodeModel, path: str | Path) -> float:
     path = Path(path)
     if not path.absolute().parent.is_dir():
         raise InputError(f"{path.parent} is not a folder; create it first or choose another folder for {path.name}")
-    inputs = _examples(classifier)
-    served = _served(classifier, calibration.temperature, factor)
+    inputs = _examples(network)
+    served = _served(network, classifier.calibration_, factor)
     batch = torch.export.Dim("nodes")
     with _quiet():
         program = torch.onnx.export(
@@ -118,8 +117,8 @@ def export_onnx(classifier: NodeModel, path: str | Path) -> float:
     model = program.model_proto
     about = {
         "classes": classifier.class_names_,
-        "features": asdict(classifier.features),
-        "patches": [{"name": e.name, **extractor_parameters(e)} for e in classifier.extractors_],
+        "features": asdict(network.features),
+        "patches": [{"name": e.name, **extractor_parameters(e)} for e in network.extractors_],
         "temperature": served.temperature,
     }
     onnx.helper.set_model_props(model, {f"gpatcher.{name}": json.dumps(value) for name, value in about.items()})
@@ -157,11 +156,11 @@ def _network(model: NodeModel) -> tuple[PatchModel, float]:
     raise InputError(f"trees and linear models are not exported, and this is a model of kind {kind!r}; {fix}")
 
 
-def _served(classifier: PatchModel, temperature: float, factor: float) -> ServedPatches:
+def _served(classifier: PatchModel, calibration: Any, factor: float) -> ServedPatches:
     served = ServedPatches if classifier.model.rounds == 1 else ServedGraph
     if isinstance(classifier.task_, Regression):
         return served(classifier.model_, 1.0, classifier.task_).eval()
-    return served(classifier.model_, temperature, factor=factor).eval()
+    return served(classifier.model_, calibration.temperature, factor=factor).eval()
 
 
 def serving_inputs(classifier: PatchModel, nodes: Any) -> dict[str, Tensor]:
