@@ -249,6 +249,16 @@ class AutoModel(NodeModel):
             fitted.append(self._models[key])
         return fitted
 
+    def only_model(self) -> tuple[NodeModel | None, float]:
+        """Return the model that predicts new nodes, None if there are several, and the factor of its logits."""
+        self._check_fitted()
+        models = [(model, member) for member in self.used for model in self._fitted(member, final=True)]
+        if len(models) > 1:
+            return None, 1.0
+        [(model, member)] = models
+        model._attach(self._attach(None))
+        return model, member.weight / member.temperature
+
     def explain_nodes(
         self,
         nodes: Any,
