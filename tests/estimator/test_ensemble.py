@@ -11,6 +11,7 @@ from gpatcher.errors import InputError
 from gpatcher.estimator import members
 from gpatcher.estimator.ensemble import AutoClassifier, load_model
 from gpatcher.estimator.members import choose_jobs
+from gpatcher.estimator.onnx import TOLERANCE, export_onnx, serving_inputs
 from gpatcher.estimator.portfolio import KINDS, Candidate
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.runs.run import AutoOptions, Job, run_job
@@ -144,6 +145,31 @@ def test_the_best_member_alone_is_saved_and_answers(graph, tmp_path):
     assert total == pytest.approx(made.margin, abs=1e-6)
     unseen = UnseenNodes.join(graph, np.array([[graph.n, graph.n], [0, 1]]), np.asarray(graph.x)[:1], 1)
     np.testing.assert_array_equal(loaded.predict_proba(unseen), model.predict_proba(unseen))
+
+
+@pytest.mark.parametrize("candidate", PORTFOLIO[:2], ids=lambda candidate: candidate.name)
+def test_the_best_member_is_exported_if_it_is_a_patch_model(graph, tmp_path, candidate):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = AutoClassifier(portfolio=[candidate]).fit(graph).keep_best()
+    assert model.used[0].temperature != 1
+    assert export_onnx(model, tmp_path / "model.onnx") < TOLERANCE
+    network, _ = model.only_model()
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    nodes = np.arange(graph.n)  # with several rounds, the whole graph
+    inputs = {key: value.numpy() for key, value in serving_inputs(network, nodes).items()}
+    logits, probability = session.run(None, inputs)
+    new = nodes[160:]  # without a label: predicted by the model that was trained on all labels
+    np.testing.assert_allclose(logits[new], model.decision_function(nodes=new), atol=TOLERANCE)
+    np.testing.assert_allclose(probability[new], model.predict_proba(nodes=new), atol=TOLERANCE)
+    assert not np.allclose(logits, network.decision_function(nodes=nodes), atol=TOLERANCE)  # the ensemble's temperature
+
+
+def test_other_ensembles_are_not_exported(graph, fitted, tmp_path):
+    with pytest.raises(InputError, match=r"trees.*gpatcher serve.*--model fast.*--keep-best"):
+        export_onnx(fitted, tmp_path / "model.onnx")
+    with pytest.raises(InputError, match=r"kind 'trees'.*gpatcher serve.*--model fast"):
+        export_onnx(AutoClassifier(portfolio=PORTFOLIO[2:3]).fit(graph), tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_interrupted_fit_continues_with_the_members_that_are_done(graph, fitted, tmp_path, monkeypatch):

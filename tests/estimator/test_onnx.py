@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from gpatcher.errors import InputError
-from gpatcher.estimator.ensemble import AutoRegressor
 from gpatcher.estimator.onnx import TOLERANCE, export_onnx, serving_inputs
 from gpatcher.model.inputs import FeatureConfig
 from gpatcher.patches import make_extractor
@@ -84,8 +83,3 @@ def test_without_the_extra(graph, tmp_path, quick, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(InputError, match="not a folder"):
         export_onnx(model, tmp_path / "no" / "m.onnx")
-
-
-def test_an_ensemble_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"an ensemble is not exported.*gpatcher serve.*--model fast"):
-        export_onnx(AutoRegressor(), tmp_path / "model.onnx")

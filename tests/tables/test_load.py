@@ -118,17 +118,30 @@ def test_edges_read_in_batches_are_the_same(write, monkeypatch):
     edges = write("edges.csv", "source,target,weight\n" + text)
     with pytest.warns(InputWarning):
         whole = read_tables(nodes, edges, weight="weight")
-    for name, value in {"_WHOLE_BYTES": 0, "_BLOCK_BYTES": 200, "_BATCH_ROWS": 64}.items():
-        monkeypatch.setattr(reader, name, value)
+    monkeypatch.setattr(reader, "_BATCH_BYTES", 500)
     assert len(list(reader.TableSource.open(edges).iter_batches(["source", "target"]))) > 3
     with pytest.warns(InputWarning):
         batched = read_tables(nodes, edges, weight="weight")
     assert batched.content_hash == whole.content_hash
 
 
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz"])
+def test_batches_of_quoted_text_end_anywhere(write, monkeypatch, suffix):
+    """A batch that ends within quotes is noticed, whatever its size, and the whole table is read."""
+    rows = [(f"n{i}", f"n{i + 1}", 'a "b"\nn0,n2,c' if i % 3 else "plain, too") for i in range(6)]
+    text = "source,target,note\n" + "".join(
+        f'"{s}",{t},"{note.replace(chr(34), chr(34) * 2)}"\n' for s, t, note in rows
+    )
+    edges = write(f"edges.{suffix}", text if suffix == "csv" else gzip.compress(text.encode()))
+    for size in range(20, len(text) + 2, 7):
+        monkeypatch.setattr(reader, "_BATCH_BYTES", size)
+        graph = read_tables(None, edges, directed=True, edge_features=[])
+        assert edge_set(graph) == {(s, t) for s, t, _ in rows}, size
+
+
 @pytest.mark.parametrize("max_hashed_ids", [0, 1 << 22])
 def test_integer_ids_by_search_and_by_hash(write, monkeypatch, max_hashed_ids):
-    monkeypatch.setattr("gpatcher.tables.edges._MAX_HASHED_IDS", max_hashed_ids)
+    monkeypatch.setattr("gpatcher.tables.ids._MAX_HASHED_IDS", max_hashed_ids)
     nodes = write("nodes.csv", "id,label\n-5,x\n2,y\n90,x\n")
     graph = read_tables(nodes, write("edges.csv", "source,target\n90,-5\n2,90\n"), directed=True)
     assert edge_set(graph) == {(90, -5), (2, 90)}

@@ -16,6 +16,7 @@ from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
 from gpatcher.model.gpatcher import split_views
 from gpatcher.tables.encoder import TableEncoder
+from gpatcher.tables.load import load_tables
 from gpatcher.trust.attribution import TOLERANCE, _gauss_legendre
 from gpatcher.trust.columns import column_groups
 from gpatcher.trust.explain import explain_nodes, hops
@@ -441,6 +442,36 @@ def test_columns_have_the_values_of_the_table():
     assert [third[n] for n in ("age", "verified", "country")] == ["40.5", "missing", "missing"]
     assert [fourth[n] for n in ("joined", "seen")] == ["missing", "missing"]
     assert (first["seen"], third["seen"]) == ("2021-11-15T07:30", "2020-01-01T23:59")
+
+
+@pytest.mark.parametrize(("days", "shown"), [(20, "2020-01-11"), (3, "2020-01-02T12:00")])
+def test_means_of_dates_on_edges_are_dates(days, shown):
+    nodes = pa.table({"id": list("abc"), "label": ["x", "y", "x"]})
+    start = np.datetime64("2020-01-01")
+    edges = pa.table(
+        {"source": ["a", "a"], "target": ["b", "c"], "day": np.array([start, start + days]), "amount": [1.5, 2.5]}
+    )
+    for tables in (load_tables(nodes, edges), load_tables({"person": nodes}, {"knows": edges}, directed=False)):
+        groups = {g.name.removeprefix("knows: "): g for g in column_groups(tables.encoder, *[tables.encoder.width] * 2)}
+        x, names = tables.graph.x, [name.removeprefix("knows: ") for name in tables.encoder.names()]
+
+        def value(row, column, x=x, names=names, groups=groups):
+            at = names.index(column)
+            return groups[column].show(x[row, at : at + groups[column].width])
+
+        assert [value(row, "day: mean of edges") for row in range(2)] == [shown, "2020-01-01" + "T00:00" * (days < 7)]
+        assert value(0, "amount: mean of edges") == "2"
+
+
+def test_numbers_on_a_logarithmic_scale_have_the_values_of_the_table():
+    views = [*range(1, 200), 50_000, 2_000_000]
+    tables = {"views": pa.chunked_array([views]), "loss": pa.chunked_array([[-v for v in views]])}
+    encoder = TableEncoder.fit(tables, {"views": "number", "loss": "number"})
+    assert all(column.unit for column in encoder.encoders)
+    x = encoder.transform(tables)
+    for j, group in enumerate(column_groups(encoder, 2, 2)):
+        shown = [float(group.show(x[row, j : j + 1])) for row in range(len(views))]
+        assert shown == pytest.approx(tables[group.name].to_pylist(), rel=1e-4)
 
 
 def test_the_answer_in_one_sentence(graph):

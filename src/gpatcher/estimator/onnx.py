@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from gpatcher.errors import InputError
 from gpatcher.estimator.base import NodeModel
 from gpatcher.estimator.classifier import PatchModel
+from gpatcher.estimator.ensemble import AutoModel
 from gpatcher.io import write_bytes
 from gpatcher.model.gpatcher import GPatcher, split_views
 from gpatcher.patches.extract import extractor_parameters
@@ -31,9 +32,11 @@ _ELEMENTS = 1 << 24
 class ServedPatches(nn.Module):
     """A trained model of one round as a function of the members of patches."""
 
-    def __init__(self, model: GPatcher, temperature: float, task: Regression | None = None) -> None:
+    def __init__(
+        self, model: GPatcher, temperature: float, task: Regression | None = None, factor: float = 1.0
+    ) -> None:
         super().__init__()
-        self.model, self.temperature, self.task = model, temperature, task
+        self.model, self.temperature, self.task, self.factor = model, temperature, task, factor
         self.sizes = [source.size for source in model.sources]
 
     def forward(self, x: Tensor, score: Tensor, mask: Tensor, labels: Tensor | None = None) -> tuple[Tensor, ...]:
@@ -47,6 +50,7 @@ class ServedPatches(nn.Module):
     def _outputs(self, logits: Tensor) -> tuple[Tensor, ...]:
         if self.task is not None:
             return (self.task.mean + self.task.scale * logits.squeeze(1),)
+        logits = self.factor * logits
         return logits, (logits / self.temperature).softmax(1)
 
     def _encode(self, x: Tensor) -> Tensor:
@@ -79,16 +83,13 @@ def export_onnx(classifier: NodeModel, path: str | Path) -> float:
 
     Parameters
     ----------
-    classifier : GPatcherClassifier or GPatcherRegressor
-        A fitted model, with its graph.
+    classifier : GPatcherClassifier, GPatcherRegressor, AutoClassifier or AutoRegressor
+        A fitted model, with its graph. Of an ensemble only one patch model may be left, see `AutoClassifier.keep_best`;
+        the one that predicts new nodes is written.
     path : str or Path
         The file to write.
     """
-    if not isinstance(classifier, PatchModel):
-        raise InputError(
-            "an ensemble is not exported: some of its members are no networks. Serve it ('gpatcher serve'), or train "
-            "a single model to export (--model fast)"
-        )
+    network, factor = _network(classifier)
     try:
         import onnx
         import onnxruntime
@@ -98,8 +99,8 @@ def export_onnx(classifier: NodeModel, path: str | Path) -> float:
     path = Path(path)
     if not path.absolute().parent.is_dir():
         raise InputError(f"{path.parent} is not a folder; create it first or choose another folder for {path.name}")
-    inputs = _examples(classifier)
-    served = _served(classifier)
+    inputs = _examples(network)
+    served = _served(network, classifier.calibration_, factor)
     batch = torch.export.Dim("nodes")
     with _quiet():
         program = torch.onnx.export(
@@ -116,8 +117,8 @@ def export_onnx(classifier: NodeModel, path: str | Path) -> float:
     model = program.model_proto
     about = {
         "classes": classifier.class_names_,
-        "features": asdict(classifier.features),
-        "patches": [{"name": e.name, **extractor_parameters(e)} for e in classifier.extractors_],
+        "features": asdict(network.features),
+        "patches": [{"name": e.name, **extractor_parameters(e)} for e in network.extractors_],
         "temperature": served.temperature,
     }
     onnx.helper.set_model_props(model, {f"gpatcher.{name}": json.dumps(value) for name, value in about.items()})
@@ -139,11 +140,27 @@ def export_onnx(classifier: NodeModel, path: str | Path) -> float:
     return largest
 
 
-def _served(classifier: PatchModel) -> ServedPatches:
+def _network(model: NodeModel) -> tuple[PatchModel, float]:
+    """Return the patch model of a model, and the factor of its logits."""
+    only, factor = model.only_model() if isinstance(model, AutoModel) else (model, 1.0)
+    if isinstance(only, PatchModel):
+        return only, factor
+    fix = "serve it ('gpatcher serve'), or train one patch model to export (--model fast)"
+    if isinstance(model, AutoModel) and only is None:
+        members = ", ".join(f"{member.candidate.name} ({member.candidate.kind})" for member in model.used)
+        raise InputError(
+            f"an ensemble is not exported, since each member reads patches and features of its own: {members}; {fix}. "
+            "'gpatcher fit --keep-best' leaves the best member, which is exported if it is a patch model"
+        )
+    kind = (only or model).kind
+    raise InputError(f"trees and linear models are not exported, and this is a model of kind {kind!r}; {fix}")
+
+
+def _served(classifier: PatchModel, calibration: Any, factor: float) -> ServedPatches:
     served = ServedPatches if classifier.model.rounds == 1 else ServedGraph
     if isinstance(classifier.task_, Regression):
         return served(classifier.model_, 1.0, classifier.task_).eval()
-    return served(classifier.model_, classifier.calibration_.temperature).eval()
+    return served(classifier.model_, calibration.temperature, factor=factor).eval()
 
 
 def serving_inputs(classifier: PatchModel, nodes: Any) -> dict[str, Tensor]:

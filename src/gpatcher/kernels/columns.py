@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpatcher.kernels.compile import Array, jit
+from gpatcher.kernels.compile import Array, jit, prefetch
+
+_AHEAD = 16  # edges whose sums are loaded into the cache ahead of their turn
 
 
 @jit
@@ -44,12 +46,47 @@ def standardise(numbers: Array, mean: float, factor: float, limit: float, out: A
 
 
 @jit
-def add_values(index: Array, values: Array, count: Array, total: Array) -> None:
-    """Add each value that is not NaN to the count and the total at its index."""
+def add_edges(index: Array, values: Array, sums: Array) -> None:
+    """Add edges with values (d, m) to ``sums[index]``: their number, then count and total of each value not NaN."""
     for e in range(index.size):
-        if not np.isnan(values[e]):
-            count[index[e]] += 1
-            total[index[e]] += values[e]
+        if e + _AHEAD < index.size:
+            prefetch(sums, np.uint64(index[e + _AHEAD] * sums.shape[1]))
+        v = index[e]
+        sums[v, 0] += 1
+        for j in range(values.shape[0]):
+            if not np.isnan(values[j, e]):
+                sums[v, 1 + 2 * j] += 1
+                sums[v, 2 + 2 * j] += values[j, e]
+
+
+@jit
+def append_block(rows: tuple[Array, Array, Array], first: int, last: int, out: tuple[Array, Array, Array]) -> None:
+    """Write CSR rows (indptr, indices, data), moved to column ``first`` and with a 1 in column ``last``, to others."""
+    indptr, indices, data = rows
+    out_indptr, out_indices, out_data = out
+    at = out_indptr[0]
+    for v in range(indptr.size - 1):
+        for e in range(indptr[v], indptr[v + 1]):
+            out_indices[at], out_data[at] = first + indices[e], data[e]
+            at += 1
+        out_indices[at], out_data[at] = last, 1.0
+        at += 1
+        out_indptr[v + 1] = at
+
+
+@jit
+def append_dense_block(values: Array, first: int, last: int, out: tuple[Array, Array, Array]) -> None:
+    """Write the nonzeros of dense rows (n, d) as `append_block` does."""
+    out_indptr, out_indices, out_data = out
+    at = out_indptr[0]
+    for v in range(values.shape[0]):
+        for j in range(values.shape[1]):
+            if values[v, j] != 0:
+                out_indices[at], out_data[at] = first + j, values[v, j]
+                at += 1
+        out_indices[at], out_data[at] = last, 1.0
+        at += 1
+        out_indptr[v + 1] = at
 
 
 @jit

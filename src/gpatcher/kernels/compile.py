@@ -1,4 +1,4 @@
-"""The decorator of all compiled functions, and the one instruction that Numba lacks."""
+"""The decorator of all compiled functions, and two instructions that Numba lacks."""
 
 from __future__ import annotations
 
@@ -30,3 +30,15 @@ def prefetch(_: Any, array: Any, position: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.uint64), generate
+
+
+@intrinsic
+def load_word(_: Any, array: Any, position: Any) -> Any:
+    """Return the 8 bytes of a uint8 array from a position on as a uint64, which need not be aligned."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        place = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(64).as_pointer())
+        return builder.load(place, align=1)
+
+    return types.uint64(array, types.uint64), generate

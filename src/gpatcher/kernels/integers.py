@@ -11,11 +11,11 @@ _TENTH = (2**63 - 1) // 10  # of the largest number
 
 
 @jit
-def parse_integers(start: Array, text: Array, values: Array, missing: Array) -> bool:
+def parse_integers(start: Array, text: Array, values: Array, missing: Array) -> int:
     """Parse ``text[start[v]:start[v + 1]]`` as integers in their shortest form, with spaces around them.
 
-    Blank text is missing. Returns False at the first value such as 007, +1, -0 or 1.0, which an integer would not give
-    back as it is written, and at one beyond 64 bits.
+    Blank text is missing. Returns the position of the first value such as 007, +1, -0 or 1.0, which an integer would
+    not give back as it is written, or one beyond 64 bits; the number of values if there is none.
     """
     for v in range(start.size - 1):
         first, last = start[v], start[v + 1]
@@ -30,12 +30,12 @@ def parse_integers(start: Array, text: Array, values: Array, missing: Array) -> 
         first += negative
         digits = last - first
         if digits < 1 or digits > _MAX_DIGITS or (text[first] == 48 and (digits > 1 or negative)):
-            return False
+            return v
         number = np.int64(0)
         for i in range(first, last):
             digit = np.int64(text[i]) - 48
             if digit < 0 or digit > 9 or number > _TENTH or (number == _TENTH and digit > 7 + negative):
-                return False
+                return v
             number = 10 * number + digit  # wraps around at -2⁶³, which is its own negative
         values[v] = -number if negative else number
-    return True
+    return int(start.size - 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,11 @@ from gpatcher.io import exchange_folders, locked, make_folder, read_manifest, re
 
 _FORMAT, _VERSION = "gpatcher-run", 1
 MANIFEST, RECORDS, PREDICTIONS = "run.json", "records.jsonl", "predictions.parquet"
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    identity: dict[str, Any]
 
 
 def check_folder(out: Path, *, resume: bool, overwrite: bool) -> bool:
@@ -79,7 +85,7 @@ def _check_is_run(out: Path) -> None:
 
 
 def _check_identity(out: Path, identity: Mapping[str, Any]) -> None:
-    kept = read_manifest(out / MANIFEST, _FORMAT, _VERSION, "run")["identity"]
+    kept = read_manifest(out / MANIFEST, _FORMAT, _VERSION, "run", _Manifest).identity
     wanted = json.loads(json.dumps(dict(identity)))
     changed = [name for name in {**kept, **wanted} if kept.get(name) != wanted.get(name)]
     if changed:

@@ -171,6 +171,11 @@ class NumberColumn(DenseColumn):
             _warn_clipped(warn, far, values, "standard deviations")
         return [scaled]
 
+    def original(self, feature: float) -> float:
+        """Return the number that became this feature, unless it was missing or clipped."""
+        number = self.mean + feature * self.scale
+        return self.centre + float(np.copysign(np.expm1(abs(number)), number)) * self.unit if self.unit else number
+
 
 def _log_scale(values: FloatArray, low: float, high: float) -> tuple[float, float]:
     """Return centre and unit: the end of the short tail and the smallest usual distance, or, if both are long, medians.

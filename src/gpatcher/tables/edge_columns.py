@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from gpatcher.arrays import FloatArray, IntArray
-from gpatcher.errors import counted, some, warn_input
-from gpatcher.kernels.columns import add_values
+from gpatcher.errors import check_choice, counted, some, warn_input
+from gpatcher.kernels.columns import add_edges
 from gpatcher.tables.columns import COLUMN_KINDS, CategoryColumn, infer_kind
 from gpatcher.tables.options import TableOptions
 from gpatcher.tables.reader import TableSource
@@ -28,6 +28,9 @@ class EdgeColumn:
     column: str
     kind: str
     values: list[str]  # categories with a fraction each
+
+    def __post_init__(self) -> None:
+        check_choice("kind", self.kind, _MEASURES)
 
     @property
     def parts(self) -> list[str]:
@@ -66,13 +69,18 @@ class EdgePlan:
 
     def node_names(self) -> list[str]:
         """Return the names of the columns of the nodes."""
-        parts = [(part, _MEASURES[column.kind]) for column in self.columns for part in column.parts]
+        return list(self.node_kinds())
+
+    def node_kinds(self) -> dict[str, str]:
+        """Return the columns of the nodes, each with the kind of the edge column that it is made of."""
         prefix = f"{self.name}: " if self.name else ""
-        return [
-            prefix + name
-            for side in self.sides
-            for name in (f"number of {side}", *(f"{part}: {m} of {side}" for part, measures in parts for m in measures))
-        ]
+        kinds = {}
+        for side in self.sides:
+            kinds[f"{prefix}number of {side}"] = "number"
+            for column in self.columns:
+                for part in column.parts:
+                    kinds |= {f"{prefix}{part}: {m} of {side}": column.kind for m in _MEASURES[column.kind]}
+        return kinds
 
 
 class EdgeSums:
@@ -80,32 +88,31 @@ class EdgeSums:
 
     def __init__(self, plan: EdgePlan, nodes: int) -> None:
         self.plan, self.nodes = plan, nodes
-        parts = sum(len(column.parts) for column in plan.columns)
-        shape = len(plan.sides), 1 + parts, nodes
-        self.counts, self.totals = np.zeros(shape, np.int64), np.zeros(shape)
+        self.parts = sum(len(column.parts) for column in plan.columns)
+        # the numbers of a node side by side: its edges, then count and total of each part
+        self.sums = np.zeros((len(plan.sides), nodes, 1 + 2 * self.parts))
 
     def add(self, batch: Any, source: IntArray, target: IntArray, reject: Reject) -> None:
         """Add a table of edges with the indices of their endpoints."""
         if not self.plan.columns:
             return
-        parts: list[FloatArray] = [np.ones(len(source))]
-        for column in self.plan.columns:
-            parts += column.read(batch.column(column.column), reject)
+        values = np.empty((self.parts, len(source)))
+        read = (part for column in self.plan.columns for part in column.read(batch.column(column.column), reject))
+        for row, part in zip(values, read, strict=True):
+            row[:] = part
         for end, index in enumerate((source, target)):
-            side = end if self.plan.directed else 0
-            for j, values in enumerate(parts):
-                add_values(index, values.astype(float), self.counts[side, j], self.totals[side, j])
+            add_edges(index, values, self.sums[end if self.plan.directed else 0])
 
     def node_columns(self, nodes: slice = slice(None)) -> dict[str, Any]:
         """Return a column of numbers per measure, missing if a node has no value; for some of the nodes."""
         columns: list[FloatArray] = []
-        for counts, totals in zip(self.counts, self.totals, strict=True):
-            columns.append(totals[0])
-            parts = ((column.kind, part) for column in self.plan.columns for part in column.parts)
-            for (kind, _), count, total in zip(parts, counts[1:], totals[1:], strict=True):
-                mean = np.divide(total, count, out=np.full(self.nodes, np.nan), where=count > 0)
+        kinds = [column.kind for column in self.plan.columns for _ in column.parts]
+        for edges, *rest in (side[nodes].T for side in self.sums):
+            columns.append(edges)
+            for kind, count, total in zip(kinds, rest[::2], rest[1::2], strict=True):
+                mean = np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0)
                 columns += [mean if measure == "mean" else total for measure in _MEASURES[kind]]
-        arrays = (pa.chunked_array([pa.array(column[nodes], from_pandas=True)]) for column in columns)
+        arrays = (pa.chunked_array([pa.array(column, from_pandas=True)]) for column in columns)
         return dict(zip(self.plan.node_names(), arrays, strict=True))
 
 

@@ -6,12 +6,12 @@ slow path, `read_edges`, reads the table again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,19 +23,19 @@ from gpatcher.graph.checks import MAX_WEIGHT, MIN_WEIGHT, is_weight
 from gpatcher.graph.graph import Graph
 from gpatcher.tables.database import Reader
 from gpatcher.tables.edge_columns import EdgePlan, EdgeSums
-from gpatcher.tables.ids import Ids
+from gpatcher.tables.ids import IdIndex, Ids, SortedIds
 from gpatcher.tables.nodes import NodeRows
 from gpatcher.tables.options import TableOptions
-from gpatcher.tables.reader import MEMORY_POOL, TableSource
+from gpatcher.tables.reader import TableSource
 from gpatcher.tables.values import combine_chunks, is_number, is_text, to_floats, to_numpy, uncastable_mask
-
-_MAX_HASHED_IDS = 1 << 22  # with more ids, binary search is as fast as hash tables and needs no memory
 
 
 class IrregularTableError(Exception):
     """The fast path gives up; the slow path then reads whole columns and reports what is wrong, if anything."""
 
 
+Piece: TypeAlias = tuple[IntArray, IntArray, FloatArray | None]  # sources, targets and weights of a batch
+Index: TypeAlias = IdIndex | SortedIds | None  # looks up ids; None if they are neither integers nor text
 _ENOUGH_EDGES = 100  # edges needed to judge whether their direction is meaningful
 _UNBALANCED = 2.0  # imbalance of out- and in-degrees from which edges count as directed; 1 for a random order
 
@@ -73,43 +73,56 @@ def prefetch(batches: Generator[Any, None, None]) -> Iterator[Iterator[Any]]:
         yield rest()
 
 
-def stream_edges(batches: Iterator[Any], options: TableOptions, ids: Any, plan: EdgePlan) -> EdgeRows:
+def stream_edges(batches: Iterator[Any], options: TableOptions, ids: Any, index: Index, plan: EdgePlan) -> EdgeRows:
     """Look up the endpoints of the edges among the ids of the nodes, batch by batch."""
     sums = EdgeSums(plan, len(ids))
-    sources, targets, weights = zip(*indexed_edges(batches, options, ids, sums), strict=True)
+    edge_index, weights = join_pieces(indexed_edges(batches, options, index, sums))
+    return EdgeRows(ids, edge_index, weights, {"edge_rows": edge_index.shape[1]}, sums.node_columns())
+
+
+def join_pieces(pieces: Iterator[Piece]) -> tuple[IntArray, FloatArray | None]:
+    """Return sources and targets, shape (2, m), and weights of all batches."""
+    sources, targets, weights = zip(*pieces, strict=True)
     edge_index = np.empty((2, sum(map(len, sources))), np.int32)
     np.concatenate(sources, out=edge_index[0])
     del sources
     np.concatenate(targets, out=edge_index[1])
-    counts = {"edge_rows": edge_index.shape[1]}
-    weight = None if options.weight is None else np.concatenate(weights)
-    return EdgeRows(ids, edge_index, weight, counts, sums.node_columns())
+    return edge_index, None if weights[0] is None else np.concatenate(weights)
 
 
 def indexed_edges(
     batches: Iterator[Any],
     options: TableOptions,
-    ids: Any,
+    sources: Index,
     sums: EdgeSums | None = None,
     *,
-    targets: Any = None,
+    targets: Index = None,
     offsets: tuple[int, int] = (0, 0),
-) -> Iterator[tuple[IntArray, IntArray, FloatArray | None]]:
+) -> Iterator[Piece]:
     """Yield source indices, target indices and weights of each batch; add the other columns to ``sums``.
 
     The ``targets`` are the ids of the targets where they are of another type; ``offsets`` are the indices of the first
-    id of both.
+    id of both. Anything irregular, such as an id that is missing or unknown, raises IrregularTableError.
     """
-    lookups = _index_lookup(ids, offsets[0]), _index_lookup(ids if targets is None else targets, offsets[1])
-    empty = True
-    with ThreadPoolExecutor(2) as pool:  # both endpoints at once
-        for batch in batches:
+    if sources is None:
+        raise IrregularTableError
+    finds = sources.find, (sources if targets is None else targets).find
+    with ThreadPoolExecutor(2) as pool:  # both endpoints at once, while the columns of the batch before are summed
+
+        def look_up(batch: Any) -> tuple[Any, list[Future[IntArray | None]]]:
+            columns = map(batch.column, options.endpoints)
+            return batch, [pool.submit(find, *of_end) for find, *of_end in zip(finds, columns, offsets, strict=True)]
+
+        empty = True
+        for batch, found in _ahead(map(look_up, batches)):
             weights = None
             if options.weight is not None:
                 weights = to_numpy(batch.column(options.weight).cast(pa.float64()))
                 if not np.all(is_weight(weights)):
                     raise IrregularTableError
-            source, target = pool.map(_look_up, lookups, map(batch.column, options.endpoints))
+            source, target = (end.result() for end in found)
+            if source is None or target is None:
+                raise IrregularTableError
             if sums is not None:
                 sums.add(batch, source, target, _reject_batch)
             empty = False
@@ -118,49 +131,19 @@ def indexed_edges(
         raise IrregularTableError
 
 
-def _look_up(lookup: Callable[[Any], IntArray], values: Any) -> IntArray:
-    return lookup(values)
+def _ahead(items: Iterator[Any]) -> Iterator[Any]:
+    """Yield each item after the next one was made."""
+    for item in items:
+        for following in items:
+            yield item
+            item = following
+        yield item
 
 
 def _reject_batch(column: str, invalid: BoolArray, values: Any, problem: str, fix: str) -> None:
     """Leave invalid values to the slow path, which knows their rows."""
     if invalid.any():
         raise IrregularTableError
-
-
-def _index_lookup(ids: Any, offset: int = 0) -> Callable[[Any], IntArray]:
-    """Return a function from ids to their indices; an id that is missing or unknown raises IrregularTableError."""
-    if pa.types.is_integer(ids.type) and len(ids) > _MAX_HASHED_IDS:
-        sorted_ids = to_numpy(ids)
-        if np.all(sorted_ids[1:] > sorted_ids[:-1]):
-            return partial(_search, sorted_ids, offset)
-    value_sets = {ids.type: ids}
-    if is_text(ids.type) and ids.nbytes < 2**31 - 1:
-        # text files are read as string, ids as large_string: casting the ids once is cheaper than all endpoints
-        value_sets[pa.string()] = ids.cast(pa.string())
-
-    def lookup(values: Any) -> IntArray:
-        if is_text(values.type) and values.type not in value_sets:
-            values = values.cast(pa.large_string())
-        if values.type not in value_sets:
-            raise IrregularTableError
-        index = pc.index_in(values, value_set=value_sets[values.type], memory_pool=MEMORY_POOL)
-        if index.null_count:  # a missing value and an empty text are not ids either
-            raise IrregularTableError
-        return to_numpy(index) + np.int32(offset) if offset else to_numpy(index)
-
-    return lookup
-
-
-def _search(sorted_ids: IntArray, offset: int, values: Any) -> IntArray:
-    """Look up int64 ids by binary search."""
-    if values.type != pa.int64() or values.null_count:
-        raise IrregularTableError
-    numbers = to_numpy(values)
-    index: IntArray = np.searchsorted(sorted_ids, numbers).astype(np.int32)
-    if not np.array_equal(sorted_ids[np.minimum(index, sorted_ids.size - 1)], numbers):
-        raise IrregularTableError
-    return index + np.int32(offset)
 
 
 def edge_ids(table: TableSource, options: TableOptions) -> Any:

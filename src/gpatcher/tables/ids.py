@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,64 @@ import pyarrow.compute as pc
 
 from gpatcher.arrays import BoolArray, IntArray
 from gpatcher.errors import InputError, counted, some, warn_input
+from gpatcher.kernels.ids import find_ids, insert_ids, text_keys
 from gpatcher.tables.reader import TableSource
-from gpatcher.tables.values import combine_chunks, first_line, is_text, missing_mask, to_numpy
+from gpatcher.tables.values import combine_chunks, first_line, is_text, missing_mask, text_buffers, to_numpy
+
+_MAX_HASHED_IDS = 1 << 22  # with more ids, binary search is as fast as hash tables and needs no memory
+
+
+class IdIndex:
+    """Looks up ids, int64 or text, by a hash table; several threads may do so at once."""
+
+    def __init__(self, ids: Any) -> None:
+        self.dtype = ids.type
+        keys, *self._text = _keys(ids)
+        # key and index side by side, in one line of the cache
+        self._table = np.zeros((1 << (2 * max(len(ids), 1)).bit_length(), 2), np.uint64)
+        self.unique = bool(insert_ids(self._table, keys, *self._text))
+
+    def find(self, values: Any, offset: int = 0) -> IntArray | None:
+        """Return index + offset of each id in a chunked array; None if one is missing, unknown or of another dtype."""
+        same = is_text(values.type) if is_text(self.dtype) else values.type == self.dtype
+        index = np.empty(len(values), np.int32)
+        if not same or values.null_count:
+            return None
+        start = 0
+        for chunk in values.chunks:
+            out = index[start : start + len(chunk)]
+            if not find_ids(self._table, *self._text, *_keys(chunk), offset, out):
+                return None
+            start += len(chunk)
+        return index
+
+
+class SortedIds:
+    """Looks up ascending integers by binary search, in place of an `IdIndex`."""
+
+    unique = True
+
+    def __init__(self, ids: IntArray) -> None:
+        self._ids = ids
+
+    def find(self, values: Any, offset: int = 0) -> IntArray | None:
+        """Return index + offset of each id; see `IdIndex.find`."""
+        if values.type != pa.int64() or values.null_count:
+            return None
+        numbers = to_numpy(values)
+        index: IntArray = np.searchsorted(self._ids, numbers).astype(np.int32)
+        known = np.array_equal(self._ids[np.minimum(index, self._ids.size - 1)], numbers)
+        return index + np.int32(offset) if known else None
+
+
+def _keys(ids: Any) -> tuple[Any, Any, Any]:
+    """Return the keys of ids, int64 or text without nulls, and the offsets and bytes of text."""
+    if not is_text(ids.type):
+        return to_numpy(ids).view(np.uint64), None, None
+    keys = np.empty(len(ids), np.uint64)
+    start, text = text_buffers(ids)
+    text_keys(start, text, keys)
+    return keys, start, text
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +95,11 @@ class Ids:
                 hint = "store the ids as text"
                 raise InputError(f"{table.path}: column {column!r}: {first_line(error)}; {hint}") from None
         return cls(table, column, values)
+
+    @cached_property
+    def index(self) -> IdIndex | SortedIds | None:
+        """Looks up these ids; None if they are neither integers nor text."""
+        return id_index(self.values)
 
     def like(self, other: Any) -> Ids:
         """Return integers of a text file as text, as written, if the ids of ``other`` are text."""
@@ -82,7 +144,7 @@ class Ids:
     def drop_duplicates(self, on_duplicate: str) -> Ids:
         """Return the ids without duplicates, with a warning; rejects duplicates if ``on_duplicate`` is "error"."""
         ids = replace(self, values=combine_chunks(self.values))
-        if len(pc.unique(ids.values)) == len(ids.values):
+        if len(pc.unique(ids.values)) == len(ids.values) if ids.index is None else ids.index.unique:
             return ids
         codes = to_numpy(ids.values.dictionary_encode().indices)
         if on_duplicate == "error":
@@ -120,6 +182,15 @@ class Ids:
             f"column {other.column!r} is {dtype_name(other.values.type)} in {other.table.path}{example}; "
             "store both the same way"
         )
+
+
+def id_index(ids: Any) -> IdIndex | SortedIds | None:
+    """Return what looks up ids in an array without nulls; None if they are neither int64 nor text."""
+    if ids.type == pa.int64() and len(ids) > _MAX_HASHED_IDS:
+        numbers = to_numpy(ids)
+        if np.all(numbers[1:] > numbers[:-1]):
+            return SortedIds(numbers)
+    return IdIndex(ids) if is_text(ids.type) or ids.type == pa.int64() else None
 
 
 def dtype_name(dtype: Any) -> str:

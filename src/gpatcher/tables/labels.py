@@ -59,13 +59,22 @@ def read_labels(
 def _as_numbers(table: TableSource, values: Any) -> FloatArray | None:
     """Return labels as numbers, None if they are not: booleans, text of a typed table, codes with leading zeros."""
     if is_text(values.type) and not table.is_typed:
-        if pc.any(pc.match_substring_regex(values, _LEADING_ZERO)).as_py():
+        if pc.any(pc.match_substring_regex(values.unique(), _LEADING_ZERO)).as_py():
             return None
         with suppress(pa.ArrowInvalid):
-            return to_floats(pc.utf8_trim_whitespace(blanks_to_null(values)))
+            return _parse(values, trim=True)
         return None
     numeric = is_number(values.type) and not pa.types.is_boolean(values.type)
     return to_floats(values) if numeric else None
+
+
+def _parse(values: Any, *, trim: bool = False) -> FloatArray:
+    """Return text as numbers, NaN where blank; each distinct text is parsed once."""
+    encoded = values.dictionary_encode()
+    distinct = blanks_to_null(encoded.dictionary)
+    numbers = to_floats(pc.utf8_trim_whitespace(distinct) if trim else distinct)
+    parsed: FloatArray = np.append(numbers, np.nan)[to_numpy(encoded.indices.fill_null(-1))]
+    return parsed
 
 
 def _numbers(column: str, values: Any, reject: Reject) -> FloatArray:
@@ -91,7 +100,7 @@ def _classes(table: TableSource, column: str, values: Any, reject: Reject) -> tu
     fix = "classes are text, integers or booleans; put numbers into bins first, or predict them with task='regression'"
     if is_text(values.type) and not table.is_typed:
         with suppress(pa.ArrowInvalid):
-            numbers = to_floats(blanks_to_null(values))
+            numbers = _parse(values)
             reject(column, numbers % 1 > 0, values, "are fractions, not classes", fix)
     if pa.types.is_floating(values.type):
         numbers = to_floats(values)

@@ -30,6 +30,7 @@ from gpatcher.tables.edges import (
     stream_edges,
 )
 from gpatcher.tables.encoder import TableEncoder
+from gpatcher.tables.ids import id_index
 from gpatcher.tables.nodes import NodeRows, read_nodes
 from gpatcher.tables.options import DEFAULT_LABEL, Counts, TableOptions
 from gpatcher.tables.reader import TableSource
@@ -91,7 +92,9 @@ def _join_tables(
         encoded = None if plan.columns else pool.submit(encode_nodes, node_rows, parsed, encoder, plan)
         try:
             ids = edge_ids(edge_table, parsed) if node_rows is None else node_rows.ids.values
-            edge_rows = stream_edges(batches, parsed, ids, plan)
+            index = id_index(ids) if node_rows is None else node_rows.ids.index
+            edge_rows = stream_edges(batches, parsed, ids, index, plan)
+            del index
         except (IrregularTableError, pa.ArrowException):
             edge_rows = read_edges(edge_table, parsed, node_rows, plan)
         pa.default_memory_pool().release_unused()

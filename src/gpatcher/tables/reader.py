@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -25,11 +26,8 @@ _DELIMITERS = {".csv": ",", ".tsv": "\t", ".csv.gz": ",", ".tsv.gz": "\t"}
 _PARQUET = (".parquet", ".pq")
 _DELIMITER_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "pipes"}
 _HEADER_BYTES = 1 << 22
-# Edges are read in batches of this many rows, since each batch costs one hash table of the ids. A text file of at most
-# _WHOLE_BYTES is one batch; a larger one is read in blocks, several of which pyarrow keeps in flight.
-_BATCH_ROWS = 1 << 20
-_WHOLE_BYTES = 1 << 25
-_BLOCK_BYTES = 1 << 18
+_BATCH_ROWS = 1 << 20  # of edges
+_BATCH_BYTES = 1 << 24  # of edges in a text file
 _MAX_BLOCK_BYTES = 2**31 - 1  # of pyarrow's CSV reader
 MEMORY_POOL = pa.system_memory_pool()  # returns freed memory to the system; the default pool would keep it
 
@@ -184,7 +182,7 @@ class TableSource:
         return result
 
     def iter_batches(self, columns: list[str], *, written: Sequence[str] = ()) -> Generator[Any, None, None]:
-        """Yield tables of about a million rows; see `read`. Dtypes of a text file are inferred from its first block."""
+        """Yield tables of up to a million rows; see `read`. Dtypes of a text file are inferred from its first rows."""
         for batch in self._batches(columns, written):
             convert = plain if self.is_typed else as_written
             arrays = [convert(batch.column(name)) if name in written else batch.column(name) for name in columns]
@@ -204,24 +202,18 @@ class TableSource:
                     for batch in file.iter_batches(_BATCH_ROWS, columns=columns):
                         yield pa.table(batch)
             return
-        convert = pa.csv.ConvertOptions(include_columns=columns, column_types=dict.fromkeys(written, pa.binary()))
+        # not pa.csv.open_csv, which converts on one core and takes half as much time again
         parse = pa.csv.ParseOptions(delimiter=self.delimiter)
-        options = dict(convert_options=convert, parse_options=parse, memory_pool=MEMORY_POOL)
-        if self.suffix in (".csv", ".tsv") and self.path.stat().st_size <= _WHOLE_BYTES:
-            yield pa.csv.read_csv(self.path, **options)  # on all cores, unlike the block reader
-            return
-        read = pa.csv.ReadOptions(block_size=_BLOCK_BYTES)
-        with pa.csv.open_csv(self.path, read_options=read, **options) as blocks:
-            waiting: list[Any] = []
-            rows = 0
-            for block in blocks:
-                waiting.append(block)
-                rows += block.num_rows
-                if rows >= _BATCH_ROWS:
-                    yield pa.Table.from_batches(waiting)
-                    waiting, rows = [], 0
-            if waiting:
-                yield pa.Table.from_batches(waiting)
+        read, dtypes = pa.csv.ReadOptions(), dict.fromkeys(written, pa.binary())
+        for part in _iter_lines(self.path):
+            convert = pa.csv.ConvertOptions(include_columns=columns, column_types=dtypes)
+            table = pa.csv.read_csv(pa.BufferReader(part), read, parse, convert, MEMORY_POOL)
+            yield table
+            # after the first part, which has the names and whose dtypes are those of all
+            read, dtypes = (
+                pa.csv.ReadOptions(column_names=self.columns),
+                dict(zip(columns, table.schema.types, strict=True)),
+            )
 
     def _read_typed(self, columns: list[str], written: Sequence[str]) -> Any:
         if self.memory is not None:
@@ -254,6 +246,26 @@ class TableSource:
             return pa.csv.read_csv(
                 pa.BufferReader(text), read_options=read, convert_options=convert, parse_options=parse
             )
+
+
+def _iter_lines(path: Path) -> Iterator[Any]:
+    """Yield the bytes of a text file in parts of whole lines; raises ArrowInvalid if one ends within quotes."""
+    with pa.input_stream(str(path), compression="detect") as stream:
+        rest = b""
+        while block := stream.read(_BATCH_BYTES):
+            rest += block
+            end = rest.rfind(b"\n") + 1
+            if end:
+                yield _unquoted(pa.py_buffer(rest).slice(0, end))
+                rest = rest[end:]
+        if rest:
+            yield _unquoted(pa.py_buffer(rest))
+
+
+def _unquoted(lines: Any) -> Any:
+    if np.count_nonzero(np.frombuffer(lines, np.uint8) == ord('"')) % 2:
+        raise pa.ArrowInvalid("a line break within quotes")
+    return lines
 
 
 def _header(path: Path, default: str, delimiter: str | None) -> tuple[list[str], str]:

@@ -16,6 +16,7 @@ from gpatcher.io import new_folder
 from gpatcher.scale.external_sort import sort_edges
 from gpatcher.tables.edge_columns import EdgePlan, EdgeSums
 from gpatcher.tables.edges import IrregularTableError, edge_ids, indexed_edges, open_edges, warn_unequal_weights
+from gpatcher.tables.ids import id_index
 from gpatcher.tables.load import add_node_data, encode_nodes, plan_edges, read_node_table, read_tables
 from gpatcher.tables.nodes import NodeRows
 from gpatcher.tables.options import TableOptions
@@ -72,12 +73,13 @@ def _sorted_graph(
 ) -> Graph:
     """Write the edges to the draft folder and return the graph, memory-mapped."""
     ids = edge_ids(table, options) if rows is None else rows.ids.values
+    index = id_index(ids) if rows is None else rows.ids.index
     sums = EdgeSums(plan, len(ids))
     passes = iter((sums, None))  # the edges are read twice, but summed only once
     columns = [*options.edge_columns.values(), *plan.edge_names]
     weighted = options.weight is not None
     indptr, counts = sort_edges(
-        lambda: indexed_edges(table.iter_batches(columns, written=options.endpoints), options, ids, next(passes)),
+        lambda: indexed_edges(table.iter_batches(columns, written=options.endpoints), options, index, next(passes)),
         len(ids),
         weighted=weighted,
         directed=bool(options.directed),

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpatcher.arrays import Features, IntArray
+from gpatcher.arrays import Features
 from gpatcher.errors import InputError, warn_input
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import split_from_parts
@@ -26,7 +26,9 @@ from gpatcher.tables.edge_columns import EdgePlan, EdgeSums, plan_edge_columns
 from gpatcher.tables.edges import (
     EdgeRows,
     IrregularTableError,
+    Piece,
     indexed_edges,
+    join_pieces,
     make_undirected,
     points,
     prefetch,
@@ -254,10 +256,8 @@ def _read_relation(
     ids = source.ids.values
     try:
         with prefetch(table.iter_batches(names, written=options.endpoints)) as batches:
-            found = indexed_edges(batches, options, ids, sums, targets=target.ids.values, offsets=at)
-            sources, targets, weights = zip(*_within(found, memory, table), strict=True)
-        edge_index = np.stack([np.concatenate(sources), np.concatenate(targets)])
-        weight = None if options.weight is None else np.concatenate(weights)
+            found = indexed_edges(batches, options, source.ids.index, sums, targets=target.ids.index, offsets=at)
+            edge_index, weight = join_pieces(_within(found, memory, table))
         counts = {"edge_rows": edge_index.shape[1]}
     except (IrregularTableError, pa.ArrowException):
         sums = EdgeSums(plan, n)
@@ -275,9 +275,7 @@ def _read_relation(
     return (graph if directed else make_undirected(graph)), directed, counts
 
 
-def _within(
-    pieces: Iterator[tuple[IntArray, IntArray, Any]], memory: float, table: TableSource
-) -> Iterator[tuple[IntArray, IntArray, Any]]:
+def _within(pieces: Iterator[Piece], memory: float, table: TableSource) -> Iterator[Piece]:
     """Yield the pieces of a table of edges while they fit into memory."""
     rows = 0
     for piece in pieces:

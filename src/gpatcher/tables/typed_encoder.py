@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from gpatcher.arrays import Features
 from gpatcher.io import write_json
+from gpatcher.kernels.columns import append_block, append_dense_block
 from gpatcher.tables.edge_columns import EdgePlan
 from gpatcher.tables.encoder import FORMAT, SPARSE, VERSION, ColumnSummary, TableEncoder, read_encoder
 
@@ -83,16 +84,21 @@ class TypedEncoder:
                 x[start : start + count, indicator[name]] = 1.0
                 start += count
             return x
-        stacked = []
-        for name, count in rows.items():
-            part = parts.get(name)
-            own = sp.csr_array((count, 0), dtype=np.float32) if part is None else sp.csr_array(part)
-            before = sp.csr_array((count, int(first[name])), dtype=np.float32)
-            after = sp.csr_array((count, indicator[name] - int(first[name]) - own.shape[1]), dtype=np.float32)
-            one = sp.csr_array(np.ones((count, 1), np.float32))
-            rest = sp.csr_array((count, self.width - indicator[name] - 1), dtype=np.float32)
-            stacked.append(sp.hstack([before, own, after, one, rest], format="csr"))
-        return sp.csr_array(sp.vstack(stacked, format="csr"))
+        empty = {name: np.empty((count, 0), np.float32) for name, count in rows.items()}
+        blocks: list[Any] = [empty[name] if parts.get(name) is None else parts[name] for name in rows]
+        n = sum(rows.values())
+        entries = n + sum(int(block.nnz if sp.issparse(block) else np.count_nonzero(block)) for block in blocks)
+        indptr = np.zeros(n + 1, np.int32 if entries < 2**31 else np.int64)
+        indices, data = np.empty(entries, indptr.dtype), np.empty(entries, np.float32)
+        start = 0
+        for (name, count), block in zip(rows.items(), blocks, strict=True):
+            target = int(first[name]), indicator[name], (indptr[start : start + count + 1], indices, data)
+            if sp.issparse(block):
+                append_block((block.indptr, block.indices, block.data), *target)
+            else:
+                append_dense_block(np.asarray(block), *target)
+            start += count
+        return sp.csr_array((data, indices, indptr), shape=(n, self.width))
 
     def save(self, path: Path) -> Path:
         """Write the encoder as JSON."""

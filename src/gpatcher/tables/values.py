@@ -96,17 +96,23 @@ def as_written(values: Any) -> Any:
         text = values.cast(pa.string())
     except pa.ArrowInvalid:
         return values
-    words = pc.is_in(text, value_set=pa.array(MISSING_WORDS))
-    for candidate in (text, pc.if_else(words, "", text)) if pc.any(words).as_py() else (text,):
-        chunks = [_integers(chunk) for chunk in candidate.chunks]
-        if all(chunk is not None for chunk in chunks):
-            return pa.chunked_array(chunks, pa.int64())
-    return text
+    integers, other = _integers(text)
+    if other in MISSING_WORDS:
+        words = pc.is_in(text, value_set=pa.array(MISSING_WORDS))
+        integers, other = _integers(pc.if_else(words, "", text))
+    return text if other else integers
 
 
-def _integers(text: Any) -> Any:
-    numbers, missing = np.empty(len(text), np.int64), np.empty(len(text), bool)
-    return pa.array(numbers, mask=missing) if parse_integers(*text_buffers(text), numbers, missing) else None
+def _integers(text: Any) -> tuple[Any, str]:
+    """Return text as int64, and the first value that is no integer, which leaves the rest unread."""
+    chunks = []
+    for chunk in text.chunks:
+        numbers, missing = np.empty(len(chunk), np.int64), np.empty(len(chunk), bool)
+        parsed = parse_integers(*text_buffers(chunk), numbers, missing)
+        if parsed < len(chunk):
+            return None, chunk[parsed].as_py()
+        chunks.append(pa.array(numbers, mask=missing))
+    return pa.chunked_array(chunks, pa.int64()), ""
 
 
 def plain(values: Any) -> Any:

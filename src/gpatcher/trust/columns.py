@@ -50,14 +50,19 @@ def column_groups(encoder: Encoder | None, own: int, features: int) -> list[Colu
     else:
         # dense columns come first, then categories, then text
         order = sorted(encoder.encoders, key=lambda c: 0 if isinstance(c, DenseColumn) else 1 + (c.kind == "text"))
+        of_edges = {name: kind for plan in encoder.edges for name, kind in plan.node_kinds().items()}
         names = [f"{c.column} (length)" if c.kind == "length" else c.column for c in order]
-        groups = [ColumnGroup(name, c.width, partial(show_value, c)) for name, c in zip(names, order, strict=True)]
+        shown = [partial(show_value, c, of_edges.get(c.column, "")) for c in order]
+        groups = [ColumnGroup(name, c.width, show) for name, c, show in zip(names, order, shown, strict=True)]
     rest = features - sum(group.width for group in groups)
     return [*groups, *([ColumnGroup("made of its edges", rest, lambda _: "")] if rest else [])]
 
 
-def show_value(column: Column, features: FloatArray) -> str:
-    """Return the original value of a column as text: of a text the words that have a feature, of its length nothing."""
+def show_value(column: Column, edge_kind: str, features: FloatArray) -> str:
+    """Return the original value of a column as text: of a text the words that have a feature, of its length nothing.
+
+    ``edge_kind`` is the kind of the edge column that was aggregated to this one; the mean of dates is shown as a date.
+    """
     if isinstance(column, CategoryColumn):
         names = [*column.values, *["a rare value"] * bool(column.rare), *["missing"] * column.indicator]
         at = np.flatnonzero(features)
@@ -74,8 +79,15 @@ def show_value(column: Column, features: FloatArray) -> str:
         return {0.0: "false", 1.0: "true"}.get(value, "missing")
     if isinstance(column, DateColumn):
         unit = 60 if column.hours else _DAY  # single precision resolves minutes over a span of some years
-        seconds = round((column.low + value * (column.high - column.low)) / unit) * unit
-        return str(np.datetime64(seconds, "s").astype("datetime64[m]" if column.hours else "datetime64[D]"))
+        return _date(column.low + value * (column.high - column.low), unit)
     if isinstance(column, NumberColumn):
-        value = column.mean + value * column.scale
+        value = column.original(value)
+        if edge_kind == "date":
+            return _date(value, 60 if column.high - column.low < 7 * _DAY else _DAY)
     return f"{value:.6g}"
+
+
+def _date(seconds: float, unit: int) -> str:
+    """Return seconds since 1970 as a date, with the time of day if the unit is shorter than a day."""
+    rounded = np.datetime64(round(seconds / unit) * unit, "s")
+    return str(rounded.astype("datetime64[D]" if unit == _DAY else "datetime64[m]"))
