@@ -63,7 +63,7 @@ QUALITIES = {"quick": Quality(1, 1), "good": Quality(10, 3), "best": Quality(16,
 class AutoModel(NodeModel):
     """An ensemble of the portfolio, for classes and for numbers; see `AutoClassifier`."""
 
-    _entries: list[MemberEntry]  # of a loaded model
+    _entries: list[MemberEntry]  # as read from the manifest of a saved ensemble
 
     def __init__(
         self,
