@@ -1,6 +1,6 @@
 """What commands take from the prompt to the answer, beside a bare import of torch in the same run.
 
-python benchmarks/startup.py    (two runs on 2,000 nodes, of one model and of the portfolio, are trained first)
+python benchmarks/startup.py    (a run of Fast-GPatcher on 2,000 nodes is trained first)
 """
 
 import os
@@ -49,19 +49,17 @@ def measure(folder: Path) -> list[dict[str, object]]:
     """Return the median seconds of three runs of each command, once the first has filled all caches."""
     prepare(folder)
     fit = [*record.COMMAND, "fit", "--nodes", "nodes.csv", "--edges", "edges.csv"]
-    run([*fit, "--model", "fast", "--out", "one"], folder)
-    run([*fit, "--out", "portfolio"], folder)
+    run([*fit, "--model", "fast", "--out", "run"], folder)
     commands = {
         "import gpatcher": ([sys.executable, "-c", "import gpatcher"], ""),
         "gpatcher --help": ([*record.COMMAND, "--help"], "at most 1 s"),
         "gpatcher datasets": ([*record.COMMAND, "datasets"], "below 2 s"),
         "gpatcher settings": ([*record.COMMAND, "settings"], ""),
-        "gpatcher report RUN": ([*record.COMMAND, "report", "one"], ""),
-        "gpatcher explain, one model": ([*record.COMMAND, "explain", "one", "p7"], "below 4 s"),
-        "gpatcher explain, portfolio": ([*record.COMMAND, "explain", "portfolio", "p7"], ""),
-        "gpatcher predict, one model": ([*record.COMMAND, "predict", "one"], ""),
+        "gpatcher report RUN": ([*record.COMMAND, "report", "run"], ""),
+        "gpatcher explain": ([*record.COMMAND, "explain", "run", "p7"], "below 4 s"),
+        "gpatcher predict": ([*record.COMMAND, "predict", "run"], ""),
         "gpatcher predict, one unseen node": (
-            [*record.COMMAND, "predict", "one", "--nodes", "new.csv", "--edges", "new_edges.csv"],
+            [*record.COMMAND, "predict", "run", "--nodes", "new.csv", "--edges", "new_edges.csv"],
             "",
         ),
     }
