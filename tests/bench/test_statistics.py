@@ -81,12 +81,12 @@ def test_groups_follow_the_critical_difference():
 
 
 def test_only_common_data_sets_are_ranked():
-    ranks = rank({"a": {"x": 1, "y": 1, "z": 1}, "b": {"x": 2, "y": 0}, "c": {"x": 1}, "d": {}})
+    ranks = rank({"a": {"x": 1, "y": 1, "z": 1}, "b": {"x": 2, "y": 0}, "c": {"x": 1}, "d": {}, "e": {}})
     assert ranks.models == ("a", "b")
     assert ranks.datasets == ("x", "y")
     assert ranks.left_out == (
         "c was run on 1 data set only",
-        "d was run on 0 data sets only",
+        "d, e were not run",
         "z was not run by b",
     )
     assert rank({"a": {"x": 1}}) is None

@@ -254,6 +254,13 @@ def test_a_failed_run_leaves_the_previous_one_unchanged(run_here, tmp_path):
     assert (tmp_path / "after.csv").read_bytes() == (tmp_path / "before.csv").read_bytes()
 
 
+def test_an_occupied_folder_is_refused_before_the_data_are_read(run_here, tmp_path, monkeypatch):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text("{}")
+    monkeypatch.setattr("gpatcher.cli.fit.load_source", None)
+    assert "run already contains a run" in run_here("fit", SOURCE, "--out", "run", code=2).stderr
+
+
 def test_ctrl_c_says_how_to_continue(run_here, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt

@@ -134,6 +134,19 @@ def test_the_best_member_alone(graph, fitted):
     assert model.used[0].candidate == fitted.used[0].candidate
 
 
+def test_the_best_member_alone_is_saved_and_answers(graph, tmp_path):
+    model = auto().fit(graph).keep_best()
+    model.save(tmp_path)
+    assert [path.name for path in (tmp_path / "members").iterdir()] == [members.slug(model.used[0].candidate.name)]
+    loaded = load_model(tmp_path, graph)
+    np.testing.assert_array_equal(loaded.predict_proba(), model.predict_proba())
+    made = loaded.explain(3)
+    total = made.start + sum(member.contribution for member in made.members) + made.remainder
+    assert total == pytest.approx(made.margin, abs=1e-6)
+    unseen = UnseenNodes.join(graph, np.array([[graph.n, graph.n], [0, 1]]), np.asarray(graph.x)[:1], 1)
+    np.testing.assert_array_equal(loaded.predict_proba(unseen), model.predict_proba(unseen))
+
+
 @pytest.mark.parametrize("candidate", PORTFOLIO[:2], ids=lambda candidate: candidate.name)
 def test_the_best_member_is_exported_if_it_is_a_patch_model(graph, tmp_path, candidate):
     onnxruntime = pytest.importorskip("onnxruntime")

@@ -1,5 +1,6 @@
 """Regressors: numbers to predict, by every kind of model."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +23,7 @@ from gpatcher.model.aggregates import aggregate
 from gpatcher.model.gpatcher import ModelConfig
 from gpatcher.patches import PPR, Hop
 from gpatcher.training.loop import TrainConfig
-from gpatcher.trust.words import sentences
+from gpatcher.trust.words import column_rows, member_rows, sentences
 
 SHORT = TrainConfig(epochs=15)
 PORTFOLIO = (
@@ -90,8 +91,13 @@ def test_an_explanation_adds_up_in_the_unit_of_the_labels(fitted, graph):
     assert explanation.probability is None
     assert explanation.label == f"{graph.y[5]:.6g}"
     answer, label, _ = sentences(explanation)
-    assert explanation.predicted in answer
+    assert float(re.search(r"predicted (\S+),", answer)[1]) == pytest.approx(explanation.margin, rel=1e-3)
     assert explanation.label in label
+    # contributions have equal numbers of decimals
+    shown = [row[-1] for row in [*member_rows(explanation), *column_rows(explanation)]]
+    assert len({len(text.partition(".")[2]) for text in shown}) == 1
+    largest = max(abs(member.contribution) for member in explanation.members)
+    assert f"{largest:.4g}" in {f"{abs(float(text)):.4g}" for text in shown}
 
 
 def test_unseen_nodes(fitted, graph):

@@ -287,7 +287,14 @@ def test_the_structure_of_large_files_is_checked(tmp_path, monkeypatch, name, at
 
 
 @pytest.mark.parametrize(
-    ("change", "message"), [({"version": 9}, "version 9"), ({"format": "x"}, "graph.json does not describe a graph")]
+    ("change", "message"),
+    [
+        ({"version": 9}, "version 9"),
+        ({"format": "x"}, "graph.json does not describe a graph"),
+        ({"x_shape": [2**70, 3]}, r"graph.json is damaged: graph.x_shape\[0\] must have at most 64 bits"),
+        ({"x_shape": [9, 3]}, "graph.json is damaged: it lacks the array x_data"),
+        ({"arrays": {}}, "graph.json is damaged: it lacks the array"),
+    ],
 )
 def test_other_formats_are_refused(tmp_path, change, message):
     save_graph(full_graph(), tmp_path / "g")

@@ -191,6 +191,15 @@ def test_the_error_names_a_truncated_shard(graph, table):
             call()
 
 
+def test_a_manifest_that_lists_too_few_shards_is_refused(table):
+    path = table.folder / "manifest.json"
+    content = json.loads(path.read_text())
+    content["files"].popitem()
+    write_json(path, content)  # with the right checksum
+    with pytest.raises(InputError, match=r"manifest.json is damaged: it lists \d+ shards"):
+        PatchTable.open(table.folder)
+
+
 def test_a_changed_shard_fails_its_checksum(graph, table):
     table.verify()
     damaged = shards(table.folder)[3]

@@ -162,6 +162,11 @@ def test_the_summary_ranks_gpatcher():
     assert "GPatcher is first of 4 models over 3 data sets (mean rank 1.00)" in first
     assert "without leaky data sets: GPatcher is first of 4 models over 2 data sets (mean rank 1.00)" in first
     assert "no model was tuned" in first
+    assert "not ranked: GAT, " in first  # in one line
+    assert "were not run." in first
+    few = results(BASE)
+    few.runs["mlp", "texas"] = Runs(few.runs["mlp", "texas"].records[:2], 0)
+    assert "mean of 2 runs only" in " ".join(verdict([few]))
     behind = " ".join(verdict([results({**BASE, "mlp": 0.95})]))
     assert "GPatcher is number 2 of 4 models over 3 data sets (mean rank 2.00); MLP is first (1.00)." in behind
     assert "The gap of 1.00 is more than one standard error (0.00)" in behind

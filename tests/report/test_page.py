@@ -67,6 +67,23 @@ def test_nothing_is_cut_at_any_width(open_page, tmp_path, width):
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize("width", [390, 1400])
+def test_a_long_legend_takes_no_room_from_its_plot(open_page, tmp_path, width):
+    many = go.Figure([go.Bar(x=["one"], y=[1], name=f"a model with a long name, number {i}") for i in range(8)])
+    parts = [Figure("f", "", many, wide=True), Figure("g", "", go.Figure(go.Bar(x=["one"], y=[1])), wide=True)]
+    page, _, errors = open_page(write_page(tmp_path / "r.html", "t", "s", parts), width=width)
+    assert errors == []
+    page.wait_for_function("document.querySelector('.js-plotly-plot')._fullLayout.height > 320")
+    first, second = page.locator(".js-plotly-plot").all()
+    assert first.evaluate("(plot) => plot._fullLayout._size.h") >= 180
+    assert second.evaluate("(plot) => plot._fullLayout.height") == 320
+    legend, below = first.locator(".legend").bounding_box(), page.locator("section.figure").nth(1).bounding_box()
+    assert legend["height"] > 30
+    drawn = first.locator(".main-svg").first.bounding_box()
+    assert drawn["y"] + drawn["height"] <= below["y"]
+
+
+@pytest.mark.browser
 def test_a_page_has_dark_colours(open_page, tmp_path):
     path = write_page(tmp_path / "r.html", "t", "s", [Figure("f", "", go.Figure(go.Bar(x=["one"], y=[1])))])
 

@@ -15,6 +15,7 @@ def test_a_patch_table_takes_what_its_rows_take():
     estimate = estimate_patches(graph, PPR(size=16), threads=1)
     assert estimate.disk == 5000 * 16 * 8
     assert 0 < estimate.seconds < 60
+    assert estimate_patches(graph, PPR(size=16), threads=1, spent=100).seconds > 100
     assert estimate.memory > graph.nbytes
 
 

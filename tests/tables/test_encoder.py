@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from gpatcher.errors import InputError, InputWarning
+from gpatcher.io import write_json
 from gpatcher.tables.columns import MAX_CATEGORIES, MAX_WORDS, infer_kind
 from gpatcher.tables.encoder import TableEncoder
 from gpatcher.tables.values import reject_values
@@ -376,13 +377,22 @@ def test_damaged_encoders_are_rejected(tmp_path, content, message):
         TableEncoder.load(path)
 
 
-@pytest.mark.parametrize("change", [lambda fields: fields.pop("mean"), lambda fields: fields.update(colour="red")])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda fields: fields.pop("mean"),
+        lambda fields: fields.update(colour="red"),
+        lambda fields: fields.update(mean=2**70),
+        lambda fields: fields.update(indicator={}),
+        lambda fields: fields.update(kind=[]),
+    ],
+)
 def test_encoders_with_other_fields_are_rejected(tmp_path, change):
     path = tmp_path / "encoder.json"
     TableEncoder.fit(MIXED).save(path)
     content = json.loads(path.read_text())
     change(content["columns"][0])
-    path.write_text(json.dumps(content))
+    write_json(path, content)  # with the right checksum
     with pytest.raises(InputError, match=r"encoder.json is damaged"):
         TableEncoder.load(path)
 

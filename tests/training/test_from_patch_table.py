@@ -217,8 +217,13 @@ def test_the_batch_size_follows_from_the_memory(graph, table):
 
 
 def test_too_little_memory(graph, table):
-    with pytest.raises(InputError, match=r"memory=0\.10 GiB is too little: graph and program take about 0\.\d\d GiB"):
+    with pytest.raises(
+        InputError, match=r"memory=0\.10 GiB is too little: graph and program take about 0\.\d\d GiB"
+    ) as refused:
         quick(train=replace(TRAIN, batch_size=None), memory=GIB // 10).fit(graph, patch_table=table)
+    # what is done already is not advised
+    assert "gpatcher store" in str(refused.value)
+    assert "gpatcher patches" not in str(refused.value)
 
 
 @pytest.mark.slow

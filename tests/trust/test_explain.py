@@ -424,7 +424,10 @@ def test_columns_have_the_values_of_the_table():
     encoder = TableEncoder.fit(tables, kinds)
     groups = column_groups(encoder, encoder.width, encoder.width + 2)
     names = [name.split(" = ")[0].split(":")[0] for name in encoder.names()]
-    assert [g.name for g in groups for _ in range(g.width)] == [*names, *["made of its edges"] * 2]
+    assert [g.name.removesuffix(" (length)") for g in groups for _ in range(g.width)] == [
+        *names,
+        *["made of its edges"] * 2,
+    ]
     x = encoder.transform(tables)
     x = np.asarray(x.toarray() if hasattr(x, "toarray") else x)
     borders = np.cumsum([0, *(g.width for g in groups)])
@@ -433,13 +436,8 @@ def test_columns_have_the_values_of_the_table():
         return {g.name: g.show(x[row, a:b]) for g, a, b in zip(groups, borders[:-1], borders[1:], strict=True)}
 
     first, second, third, fourth = map(shown, range(4))
-    assert [first[n] for n in ("age", "verified", "country", "joined", "about")] == [
-        "21",
-        "true",
-        "FR",
-        "2021-11-15",
-        "",
-    ]
+    assert [first[n] for n in ("age", "verified", "country", "joined")] == ["21", "true", "FR", "2021-11-15"]
+    assert [set(row["about"].split()) for row in (first, second, third)] == [{"a", "gift"}, {"two", "words"}, set()]
     assert [second[n] for n in ("age", "verified", "country", "joined")] == ["missing", "false", "DE", "2024-02-29"]
     assert [third[n] for n in ("age", "verified", "country")] == ["40.5", "missing", "missing"]
     assert [fourth[n] for n in ("joined", "seen")] == ["missing", "missing"]

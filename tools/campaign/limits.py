@@ -24,7 +24,7 @@ HUGE = (
     ("fit", "graph", *TINY, "--set", "model.mixer_hidden=1000000", "--out", "out"),
     ("fit", "graph", *TINY, "--set", "model.layers=100000000000", "--out", "out"),
     ("fit", "graph", "--model", "deep", "--set", "model.rounds=100000000000", "--out", "out"),
-    ("fit", "csbm:n=60000,degree=2,features=2", "--model", "gpatcher", "--extractor", "shared", "--out", "out"),
+    ("fit", "csbm:n=60000,degree=12,features=2", "--model", "gpatcher", "--extractor", "shared", "--out", "out"),
 )
 
 

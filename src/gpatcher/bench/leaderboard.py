@@ -19,6 +19,7 @@ from gpatcher.errors import InputError, counted
 from gpatcher.runs.records import Record, Summary, read_records, summarise
 
 NOT_RUN = "not run"
+_FEW_RUNS = 5  # of a cell; with fewer, the summary says that its ranks are not final
 OURS = "gpatcher"
 # the same method with other patches and rounds, no baselines
 OWN_MODELS = (OURS, "fast", "deep")
@@ -75,6 +76,10 @@ class ResultTable:
     def datasets(self) -> list[str]:
         """Data sets of the experiment, in order."""
         return list(self.experiment.datasets)
+
+    def is_run(self, row: str) -> bool:
+        """Whether a row was run on any data set."""
+        return any((row, dataset) in self.runs for dataset in self.datasets)
 
     @property
     def is_comparison(self) -> bool:
@@ -237,6 +242,12 @@ def _ranking(table: ResultTable) -> list[str]:
     if ranks is None or OURS not in ranks.models:
         return [f"{table.name}: too few cells were run to rank the models."]
     lines = [f"{table.name}: {rank_sentence(ranks)}"]
+    cells = (table.cell(row, dataset) for row in ranks.models for dataset in ranks.datasets)
+    fewest = min(cell.count for cell in cells if cell is not None)
+    if fewest < _FEW_RUNS:
+        lines.append(
+            f"{table.name}: some cells are the mean of {counted(fewest, 'run')} only; more may change the ranks."
+        )
     if ranks.first in OWN_MODELS[1:] and (baselines := table.ranks(ranks.datasets, without=[ranks.first])):
         lines.append(f"{table.name}, against the baselines only: {rank_sentence(baselines)}")
     lines += [f"{table.name}: not ranked: {reason}." for reason in ranks.left_out]

@@ -95,8 +95,13 @@ def rank(means: Mapping[str, Mapping[str, float]]) -> Ranks | None:
         return None
     best = max(compared, key=lambda kept: (len(kept) * len(compared[kept]), len(compared[kept]), sorted(kept)))
     models = compared[best]
+    few: dict[int, list[str]] = {}
+    for model in (m for m in means if m not in models):
+        few.setdefault(len(means[model]), []).append(row_title(model))
     left_out = [
-        f"{row_title(m)} was run on {counted(len(means[m]), 'data set')} only" for m in means if m not in models
+        f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} "
+        + (f"run on {counted(count, 'data set')} only" if count else "not run")
+        for count, names in few.items()
     ]
     every = list(dict.fromkeys(d for m in models for d in means[m]))
     datasets = [d for d in every if d in best]

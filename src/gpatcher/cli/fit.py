@@ -148,6 +148,10 @@ def fit(
     cluster = _ray_engine(engine, ray_address, workers, patches, model)
     settings = _settings(model, source, preset, extractor, changes or [], patches, auto)
     ways: dict[str, Any] = {"split_column": split_column, "time": time, "group": group, "folds": folds}
+    if not dry_run:
+        from gpatcher.runs.folder import check_folder
+
+        check_folder(out, resume=resume, overwrite=overwrite)
     screen = console()
     times = {"edge_time": edge_time, "cut": cut}
     graph, later, before_saving = _load(source, ways, times, on_rare_class, seed, settings, root, screen)

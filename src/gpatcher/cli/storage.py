@@ -85,9 +85,14 @@ def patches(
     graph = load_source(source, root)
     screen = console()
     if dry_run:
+        import psutil
+
+        spent = time.time() - psutil.Process().create_time()
+
         from gpatcher.runs.estimate import estimate_patches
 
-        screen.print(f"'gpatcher patches' would take {estimate_patches(graph, extractor, threads)}.", soft_wrap=True)
+        estimate = estimate_patches(graph, extractor, threads, spent)
+        screen.print(f"'gpatcher patches' would take {estimate}.", soft_wrap=True)
         return
     bar = _Bar(screen, graph.n)
     try:

@@ -12,11 +12,12 @@ import torch
 from scipy.special import log_softmax
 
 from gpatcher.arrays import FloatArray, IntArray, as_node_index
+from gpatcher.codec import from_json
 from gpatcher.errors import InputError
 from gpatcher.estimator.base import NodeModel, labelled
 from gpatcher.estimator.persistence import SavedModel
 from gpatcher.estimator.prepare import Patching, Prepared, as_extractors, prepare, prepare_unseen, training_labels
-from gpatcher.estimator.settings import Settings, sources_to_settings, to_sources
+from gpatcher.estimator.settings import Settings, make_config, sources_to_settings, to_sources
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split, is_labelled
 from gpatcher.graph.unseen import UnseenNodes
@@ -83,11 +84,8 @@ class AggregateModel(NodeModel):
         if "patches" in settings:
             parts["patches"] = to_sources(settings["patches"])
         if "features" in settings:
-            parts["features"] = FeatureConfig(**settings["features"])
-        try:
-            parts["model"] = cls.config(**settings.get("model", {}))
-        except TypeError as error:
-            raise InputError(f"unknown setting of the model {cls.kind!r}: {error}") from None
+            parts["features"] = make_config("features", settings["features"])
+        parts["model"] = from_json(cls.config, settings.get("model", {}), f"the model {cls.kind!r}")
         return cls(**parts, **parameters)
 
     def settings(self) -> Settings:
@@ -141,6 +139,10 @@ class AggregateModel(NodeModel):
         """Fit ``state_`` and ``stopped_``; without validation rows, with the largest number of iterations."""
 
     @abstractmethod
+    def _fits(self, columns: int) -> bool:
+        """Whether the weights are of this many columns."""
+
+    @abstractmethod
     def _scores(self, rows: Any) -> FloatArray:
         """Return the scores of the classes that have training nodes, shape (b, len(present_)), or numbers (b, 1)."""
 
@@ -182,11 +184,16 @@ class AggregateModel(NodeModel):
 
     def _logits(self, rows: Any) -> FloatArray:
         if isinstance(self.task_, Regression):
-            return self.task_.answer(self._scores(rows))
+            return self.task_.answer(self._checked_scores(rows))
         logits = np.full((rows.shape[0], self.num_outputs), _ABSENT, np.float32)
-        scores = self._scores(rows) if len(self.present_) > 1 else np.zeros((rows.shape[0], 1))
+        scores = self._checked_scores(rows) if len(self.present_) > 1 else np.zeros((rows.shape[0], 1))
         logits[:, self.present_] = log_softmax(scores, axis=1)
         return logits
+
+    def _checked_scores(self, rows: Any) -> FloatArray:
+        if not self._fits(rows.shape[1]):  # compiled code would read beyond them
+            raise InputError(f"the weights in {self.saved_in} do not fit {rows.shape[1]:,} columns; train again")
+        return self._scores(rows)
 
     def _unseen_logits(self, unseen: UnseenNodes) -> FloatArray:
         self._check_edges(unseen.graph)
@@ -334,7 +341,10 @@ class AggregateModel(NodeModel):
         parameters = dict(saved.parameters)
         model = cls.from_settings(parameters.pop("settings"), **parameters)
         model.extractors_ = to_sources(saved.details["extractors"])
-        model.present_, model.stopped_ = np.array(saved.details["present"]), float(saved.details["stopped"])
+        model.present_ = np.array(from_json(list[int], saved.details["present"], "present"))
+        if not ((model.present_ >= 0) & (model.present_ < max(1, len(saved.classes)))).all():
+            raise InputError(f"present must be positions in {len(saved.classes)} classes, got {model.present_}")
+        model.stopped_ = from_json(float, saved.details["stopped"], "stopped")
         state = {name: value.numpy() for name, value in saved.state.items()}
         model._components, model._prior = state.pop("components"), state.pop("prior")
         model.state_ = state

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from gpatcher.arrays import FloatArray, IntArray, as_node_index
+from gpatcher.codec import from_json
 from gpatcher.errors import InputError
 from gpatcher.estimator.parameters import NestedParameters
 from gpatcher.estimator.persistence import SavedModel
@@ -48,6 +49,7 @@ class NodeModel(NestedParameters, ABC):
     calibration_: Any
     fingerprint_: str
     class_names_: list[str]  # empty in a regression
+    saved_in: Path | None = None  # the folder it was read from, for messages
     _prepared: Prepared
     shared: list[Prepared] | None = None  # with the other models of an ensemble, see `prepare`
 
@@ -153,9 +155,15 @@ class NodeModel(NestedParameters, ABC):
     @classmethod
     def restore(cls, saved: SavedModel) -> Self:
         """Return the fitted model, which needs its graph before it predicts."""
-        model = cls.from_saved(saved)
+        try:
+            model = cls.from_saved(saved)
+            model.task_ = (
+                Classification() if saved.classes else from_json(Regression, saved.details["target"], "target")
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"the saved model in {saved.folder} is incomplete ({error}); train again") from None
         model.class_names_, model.fingerprint_ = list(saved.classes), saved.fingerprint
-        model.task_ = Classification() if saved.classes else Regression(**saved.details["target"])
+        model.saved_in = saved.folder
         model.split_, model.calibration_ = saved.split, saved.calibration
         return model
 
@@ -165,10 +173,7 @@ class NodeModel(NestedParameters, ABC):
         saved = SavedModel.read(Path(folder))
         if saved.kind != cls.kind:
             raise InputError(f"the model in {folder} is of the kind {saved.kind!r}, not {cls.kind!r}; use load_model")
-        try:
-            model = cls.restore(saved)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"the saved model in {folder} is incomplete ({error}); train again") from None
+        model = cls.restore(saved)
         if graph is not None:
             model._attach(graph)
         return model
@@ -219,8 +224,9 @@ class NodeModel(NestedParameters, ABC):
 
     def _check_edges(self, graph: Graph) -> None:
         if graph.fingerprint != self.fingerprint_:
+            where = "" if self.saved_in is None else f" in {self.saved_in}"
             raise InputError(
-                f"the model was trained on a graph with the fingerprint {self.fingerprint_}, this one has "
+                f"the model{where} was trained on a graph with the fingerprint {self.fingerprint_}, this one has "
                 f"{graph.fingerprint}: its edges differ; train on this graph, or pass the one it was trained on"
             )
 

@@ -326,10 +326,10 @@ class PatchModel(NodeModel):
         if hasattr(self, "model_"):
             model = prepared.adapt(self.model_, self.split_.train, nodes)
             for source, trained in zip(model.sources, self.model_.sources, strict=True):
-                _load_unseen(source, trained.state_dict())
+                _load_unseen(source, trained.state_dict(), self.saved_in)
         else:
             model = prepared.build(self.num_outputs, self.model, self.split_.train, nodes)
-            _load_unseen(model, self._state)
+            _load_unseen(model, self._state, self.saved_in)
         model.reselect()
         ids = unseen.nodes if rounds else np.arange(unseen.count)
         batch = len(ids) if rounds else self.train.batch_size or DEFAULT_BATCH
@@ -354,7 +354,7 @@ class PatchModel(NodeModel):
                 graph, self.extractors_, self.features, device=self.device, memory=self.memory, shared=self.shared
             )
         model = prepared.build(self.num_outputs, self.model, self.split_.train)
-        _load_weights(model, dict(self._weights()))
+        _load_weights(model, dict(self._weights()), self.saved_in)
         self.model_, self._prepared = model, prepared
         return graph
 
@@ -535,15 +535,16 @@ class GPatcherRegressor(NodeRegressor, PatchModel):
     kind = "patch-regressor"
 
 
-def _load_unseen(module: nn.Module, state: dict[str, Tensor]) -> None:
+def _load_unseen(module: nn.Module, state: dict[str, Tensor], saved_in: Path | None) -> None:
     """Load all weights but the selected members, which are selected again for the unseen nodes."""
     kept = {name: value for name, value in state.items() if name.rpartition(".")[2] != "members"}
     if kept:
-        _load_weights(module, kept, strict=False)
+        _load_weights(module, kept, saved_in, strict=False)
 
 
-def _load_weights(model: nn.Module, state: dict[str, Tensor], strict: bool = True) -> None:
+def _load_weights(model: nn.Module, state: dict[str, Tensor], saved_in: Path | None, strict: bool = True) -> None:
     try:
         model.load_state_dict(state, strict=strict)
     except RuntimeError as error:
-        raise InputError(f"the weights do not fit this graph: {str(error).splitlines()[-1].strip()}") from None
+        reason = str(error).splitlines()[-1].strip()
+        raise InputError(f"the weights in {saved_in} do not fit this graph: {reason}; train again") from None

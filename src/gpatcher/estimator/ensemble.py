@@ -13,12 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from gpatcher.arrays import FloatArray, IntArray, as_node_index
+from gpatcher.codec import from_json
 from gpatcher.errors import InputError
 from gpatcher.estimator.base import NodeClassifier, NodeModel, NodeRegressor, labelled
 from gpatcher.estimator.classifier import PatchModel
 from gpatcher.estimator.folder import read_model_manifest
 from gpatcher.estimator.members import (
     Member,
+    MemberEntry,
     Progress,
     Trainer,
     choose_jobs,
@@ -60,6 +62,8 @@ QUALITIES = {"quick": Quality(1, 1), "good": Quality(10, 3), "best": Quality(16,
 
 class AutoModel(NodeModel):
     """An ensemble of the portfolio, for classes and for numbers; see `AutoClassifier`."""
+
+    _entries: list[MemberEntry]  # as read from the manifest of a saved ensemble
 
     def __init__(
         self,
@@ -352,24 +356,27 @@ class AutoModel(NodeModel):
         """Return the ensemble without its members."""
         model = cls(**saved.parameters)
         model.skipped_, model._models, model._shared = dict(saved.details["skipped"]), {}, []
-        model._score = float(saved.details["accuracy"])
+        model._score = from_json(float, saved.details["accuracy"], "accuracy")
+        model._entries = from_json(list[MemberEntry], saved.details["members"], "members")
         return model
 
     @classmethod
     def load(cls, folder: str | Path, graph: Graph | None = None) -> Self:
         """Read a saved ensemble; pass the graph it was trained on here or to `predict`."""
         model = super().load(folder)
-        entries = SavedModel.read(Path(folder)).details["members"]
         model.members_ = []
-        for entry in entries:
-            figures: dict[str, Any] = {name: float(entry[name]) for name in _FIGURES}
-            candidate = Candidate(entry["name"], entry["kind"], entry["settings"])
+        for entry in model._entries:
+            figures: dict[str, Any] = {name: getattr(entry, name) for name in _FIGURES}
+            candidate = Candidate(entry.name, entry.kind, entry.settings)
             read = Member(candidate, (), np.empty(0), 0.0, 0.0)
-            if entry["weight"] > 0:
+            if entry.weight > 0:
                 path = Path(folder) / _MEMBERS / slug(candidate.name)
                 found = read_member(candidate, path, "")
                 if found is None:
                     raise InputError(f"{path} is missing or does not belong to the model in {folder}; train again")
+                for part in (*found.models, *([found.final] if found.final else [])):
+                    if part.classes != model.class_names_:
+                        raise InputError(f"{part.folder} has other classes than the model in {folder}; train again")
                 read = found
             model.members_.append(replace(read, **figures))
         if graph is not None:

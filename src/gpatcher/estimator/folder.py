@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.storage import open_graph
 from gpatcher.io import FileEntry, read_manifest
+from gpatcher.tables.options import TableOptions
 from gpatcher.tables.typed_encoder import Encoder, load_encoder
 
 MODEL, MODEL_FORMAT, MODEL_VERSION = "model.json", "gpatcher-model", 3
@@ -38,6 +39,11 @@ def read_model_manifest(folder: Path) -> ModelManifest:
     if not path.is_file():
         raise InputError(f"{folder} contains no saved model ({MODEL} is missing); 'gpatcher fit' writes one")
     manifest: ModelManifest = read_manifest(path, MODEL_FORMAT, MODEL_VERSION, "saved model", ModelManifest)
+    options = {option.name for option in fields(TableOptions)}
+    try:
+        TableOptions(**{name: value for name, value in (manifest.source or {}).items() if name in options})
+    except InputError as error:
+        raise InputError(f"{path} is damaged: source: {error}; train again") from None
     return manifest
 
 
@@ -45,8 +51,15 @@ def open_tables(folder: Path) -> tuple[Graph, Encoder | None] | None:
     """Return the graph and the encoder that `keep_tables` wrote, None if there is no graph."""
     if not (folder / GRAPH).is_dir():
         return None
-    encoder = load_encoder(folder / ENCODER) if (folder / ENCODER).is_file() else None
-    return open_graph(folder / GRAPH), encoder
+    graph, path = open_graph(folder / GRAPH), folder / ENCODER
+    if not path.is_file():
+        return graph, None
+    encoder, width = load_encoder(path), 0 if graph.x is None else graph.x.shape[1]
+    if encoder.width != width:
+        raise InputError(
+            f"{path} is damaged: it makes {encoder.width:,} features, the graph has {width:,}; train again"
+        )
+    return graph, encoder
 
 
 def load_run_graph(folder: Path, root: Path | None = None) -> tuple[Graph, dict[str, Any]]:

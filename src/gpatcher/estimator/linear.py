@@ -71,6 +71,9 @@ class LinearModel(AggregateModel):
             if loss < smallest:
                 smallest, self.state_, self.stopped_ = loss, state, strength
 
+    def _fits(self, columns: int) -> bool:
+        return bool(self.state_["coefficients"].shape[1] == columns)
+
     def _scores(self, rows: Any) -> FloatArray:
         return _linear_scores(self.state_, rows, len(self.present_))
 

@@ -15,10 +15,10 @@ import numpy as np
 import safetensors.numpy
 
 from gpatcher.arrays import FloatArray
-from gpatcher.errors import InputError
+from gpatcher.errors import InputError, check_choice
 from gpatcher.estimator.base import labelled
 from gpatcher.estimator.persistence import SavedModel
-from gpatcher.estimator.portfolio import Candidate
+from gpatcher.estimator.portfolio import KINDS, Candidate
 from gpatcher.estimator.prepare import as_extractors
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split, strata
@@ -59,6 +59,30 @@ class Member:
     accuracy: float = np.nan  # on these nodes; R² in a regression
     weight: float = 0.0
     final: SavedModel | None = None  # trained on all labels
+
+
+@dataclass(frozen=True)
+class MemberEntry:
+    """A member as `describe_member` lists it in the manifest of its ensemble."""
+
+    name: str
+    kind: str
+    settings: dict[str, Any]
+    weight: float
+    temperature: float
+    loss: float
+    accuracy: float
+    stopped: float
+    seconds: float
+    folds: int
+    refit: bool
+
+    def __post_init__(self) -> None:
+        check_choice("kind", self.kind, KINDS)
+        if not (self.temperature > 0 and self.weight >= 0):
+            raise InputError(
+                f"temperature must be above 0 and weight at least 0, got {self.temperature}, {self.weight}"
+            )
 
 
 def describe_member(member: Member) -> dict[str, Any]:
@@ -305,6 +329,8 @@ def read_member(candidate: Candidate, folder: Path, identity: str) -> Member | N
     content: _Manifest = read_manifest(folder / _MEMBER, _FORMAT, _VERSION, "member of an ensemble", _Manifest)
     if content.candidate != candidate.to_dict() or content.identity != identity:
         return None
+    if list(content.files) != [_HELD_OUT]:
+        raise InputError(f"{folder / _MEMBER} is damaged: it must list {_HELD_OUT}; remove the folder and train again")
     check_file(folder / _HELD_OUT, content.files[_HELD_OUT], "remove the folder and train again")
     held_out = safetensors.numpy.load_file(folder / _HELD_OUT)["logits"]
     models = tuple(SavedModel.read(folder / f"fold-{number}") for number in range(content.folds))

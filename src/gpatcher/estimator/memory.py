@@ -66,9 +66,11 @@ def choose_batch_size(model: GPatcher, prepared: Prepared, memory: int | None) -
         batch //= 2
     total = held + model.step_bytes(batch, prepared.x)
     if total > memory:
+        stored = {"graph": isinstance(prepared.graph.x, np.memmap), "patches": prepared.from_disk}
+        commands = {"graph": "gpatcher store", "patches": "gpatcher patches"}
+        ways = [f", or keep the {part} on disk ('{commands[part]}')" for part, done in stored.items() if not done]
         raise InputError(
             f"memory={memory / 2**30:.2f} GiB is too little: graph and program take about {held / 2**30:.2f} GiB, with "
-            f"batches of {batch} nodes {total / 2**30:.2f} GiB; give more, or keep graph and patches on disk "
-            "('gpatcher store', 'gpatcher patches')"
+            f"batches of {batch} nodes {total / 2**30:.2f} GiB; give more{''.join(ways)}"
         )
     return batch

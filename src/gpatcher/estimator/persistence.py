@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from gpatcher import __version__
-from gpatcher.errors import InputError
+from gpatcher.codec import from_json
+from gpatcher.errors import InputError, check_at_least
 from gpatcher.estimator.folder import MODEL, MODEL_FORMAT, MODEL_VERSION, read_model_manifest
 from gpatcher.graph.split import Split
 from gpatcher.io import check_file, list_files, make_folder, write_bytes, write_json
@@ -21,6 +22,21 @@ from gpatcher.trust.calibration import Calibration, Intervals
 
 _TENSORS = "model.safetensors"
 _PARTS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class _Parameters:
+    """The parameters of the models of all kinds."""
+
+    settings: dict[str, Any] | None = None
+    memory: int | None = None
+    device: str = "cpu"
+    seed: int = 0
+    quality: str = "good"
+    budget: float | None = None
+
+    def __post_init__(self) -> None:
+        check_at_least(1, memory=1 if self.memory is None else self.memory)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +52,7 @@ class SavedModel:
     calibration: Calibration | Intervals
     state: dict[str, Tensor]  # weights of the model
     source: dict[str, Any] | None = None  # where the graph came from, for the command line
+    folder: Path | None = None  # where it was read from, for messages
 
     def write(self, folder: Path) -> None:
         """Write both files, each atomically."""
@@ -70,6 +87,8 @@ class SavedModel:
         except (OSError, safetensors.SafetensorError) as error:
             raise InputError(f"{path} is missing or damaged ({error}); train again") from None
         try:
+            from_json(_Parameters, manifest.parameters, "parameters")
+            calibration = from_json(dict[str, float], manifest.calibration, "calibration")
             return cls(
                 kind=manifest.kind,
                 parameters=manifest.parameters,
@@ -78,10 +97,11 @@ class SavedModel:
                 fingerprint=manifest.fingerprint,
                 split=Split(*(state.pop(f"split.{part}").numpy() for part in _PARTS)),
                 calibration=(Calibration if manifest.classes else Intervals)(
-                    **manifest.calibration, scores=np.asarray(state.pop("calibration.scores").numpy())
+                    **calibration, scores=np.asarray(state.pop("calibration.scores").numpy())
                 ),
                 state=state,
                 source=manifest.source,
+                folder=folder,
             )
         except (TypeError, KeyError, ValueError) as error:
             raise InputError(f"the saved model in {folder} is incomplete ({error}); train again") from None

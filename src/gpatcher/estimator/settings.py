@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
+from gpatcher.codec import from_json
 from gpatcher.errors import InputError
 from gpatcher.estimator.prepare import Patching, as_extractors
 from gpatcher.model.gpatcher import ModelConfig
@@ -80,4 +81,4 @@ def make_config(section: str, values: Mapping[str, Any]) -> Any:
             close = difflib.get_close_matches(name, names)
             hint = f"did you mean {section}.{close[0]}?" if close else f"{section} has {', '.join(names)}"
             raise InputError(f"unknown setting {section}.{name}; {hint}")
-    return CONFIGS[section](**values)
+    return from_json(CONFIGS[section], dict(values), section)

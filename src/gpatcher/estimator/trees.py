@@ -70,6 +70,9 @@ class TreesModel(AggregateModel):
         self.stopped_ = float(max(1, model.n_iter_ - config.patience if stop else model.n_iter_))
         self.state_ = _flat_trees(model, int(self.stopped_))
 
+    def _fits(self, columns: int) -> bool:
+        return bool(self.state_["feature"].max(initial=-1) < columns)
+
     def _scores(self, rows: FloatArray) -> FloatArray:
         state = self.state_
         out = np.tile(state["start"], (len(rows), 1))

@@ -78,6 +78,11 @@ def open_graph(folder: str | Path) -> Graph:
     manifest: _Manifest = read_manifest(folder / _MANIFEST, _FORMAT, _VERSION, "graph", _Manifest)
     for name, entry in manifest.files.items():
         check_file(folder / name, entry, _ADVICE)
+    needed = {"indptr", "indices", *(f"split{k}_{part}" for k in range(manifest.splits) for part in PARTS)}
+    needed |= {"x_data", "x_indices", "x_indptr"} if manifest.x_shape is not None else set()
+    needed |= {"y"} if manifest.classes else set()
+    for name in needed - manifest.arrays.keys():
+        raise _damaged(folder / _MANIFEST, f"it lacks the array {name}")
     arrays = {name: _open_array(folder / f"{name}.npy", *expected) for name, expected in manifest.arrays.items()}
     _check_structure(folder, arrays, manifest)
     x: Any = arrays.get("x")
@@ -123,6 +128,8 @@ def _check_structure(folder: Path, arrays: dict[str, npt.NDArray[Any]], manifest
     if "y" in arrays and arrays["y"].dtype.kind != "f":
         bounds["y"] = (-1, len(manifest.classes) - 1)
     if manifest.x_shape is not None:
+        if manifest.x_shape[0] != n:
+            raise _damaged(folder / _MANIFEST, f"x_shape has {manifest.x_shape[0]:,} rows for {n:,} nodes")
         bounds |= {"x_indptr": (0, arrays["x_data"].size), "x_indices": (0, manifest.x_shape[1] - 1)}
     for name, (low, high) in bounds.items():
         path, last = folder / f"{name}.npy", low

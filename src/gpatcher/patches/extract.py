@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from gpatcher.codec import from_json
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
@@ -90,7 +91,7 @@ def make_extractor(name: str, parameters: Mapping[str, Any] | None = None) -> Ex
     >>> make_extractor("ppr", {"size": 8, "K": 10})
     PPR(size=8, c=0.5, eps=1e-05, self_loops=False, direction='both', edge_type=None)
     """
-    if name not in EXTRACTORS:
+    if not isinstance(name, str) or name not in EXTRACTORS:
         raise InputError(f"unknown extractor {name!r}; choose one of {', '.join(EXTRACTORS)}")
     own = {part.name for part in fields(EXTRACTORS[name])}
     every = {part.name for extractor in EXTRACTORS.values() for part in fields(extractor)}
@@ -100,7 +101,8 @@ def make_extractor(name: str, parameters: Mapping[str, Any] | None = None) -> Ex
             close = difflib.get_close_matches(parameter, sorted(every))
             hint = f"; did you mean {close[0]!r}?" if close else f"; {name} has {', '.join(sorted(own))}"
             raise InputError(f"extractors have no parameter {parameter!r}{hint}")
-    return EXTRACTORS[name](**{key: value for key, value in parameters.items() if key in own})
+    extractor: Extractor = from_json(EXTRACTORS[name], {k: v for k, v in parameters.items() if k in own}, name)
+    return extractor
 
 
 def extract_patches(graph: Graph, extractor: Extractor | str = "ppr", *, memory: int | None = None) -> Patches:

@@ -92,6 +92,12 @@ class PatchTable:
             fingerprint=manifest.fingerprint,
             files=tuple(manifest.files),
         )
+        expected = -(-table.n // table.shard) if table.shard > 0 else 0
+        if len(table.files) != expected:
+            raise InputError(
+                f"{folder / _MANIFEST} is damaged: it lists {len(table.files):,} shards, and {table.n:,} nodes have "
+                f"{expected:,}; create it again"
+            )
         for number, name in enumerate(table.files):
             _check_size(folder / name, min(table.shard, table.n - number * table.shard), table.size)
         return table
@@ -351,6 +357,11 @@ def _check_graph(folder: Path, manifest: _Manifest, graph: Graph) -> None:
             f"the patch table in {folder} belongs to another graph, with {manifest.n:,} nodes and the fingerprint "
             f"{manifest.fingerprint}; {graph.name} has {graph.n:,} nodes and {graph.fingerprint}: pass the graph "
             "that it was made from, or choose another folder"
+        )
+    if manifest.extractor.edge_type is not None and manifest.extractor.edge_type not in graph.relations:
+        raise InputError(
+            f"{folder / _MANIFEST} is damaged: {graph.name} has no edge type {manifest.extractor.edge_type!r}; "
+            "create it again"
         )
 
 

@@ -71,7 +71,7 @@ def _table_parts(table: ResultTable) -> Parts:
 
 def _result_table(table: ResultTable, ranks: Ranks | None) -> Table:
     rows: list[list[str]] = []
-    for row in table.rows:
+    for row in (row for row in table.rows if table.is_run(row) or row in table.paper):
         mean = "" if ranks is None else f"{ranks.mean[row]:.2f}" if row in ranks.models else "-"
         rows.append([_name(row_title(row)), mean, *(_result_cell(table, row, d) for d in table.datasets)])
     rows.append([_small("runs"), "", *(_small(table.run_counts(d)) for d in table.datasets)])
@@ -117,7 +117,7 @@ def _paired_table(table: ResultTable) -> Table | None:
     if not any((OURS, d) in table.runs for d in table.datasets):
         return None
     rows = []
-    for row in (row for row in table.rows if row != OURS):
+    for row in (row for row in table.rows if row != OURS and table.is_run(row)):
         cells: list[str] = []
         for dataset in table.datasets:
             comparison = compare(table, OURS, row, dataset)
@@ -134,7 +134,7 @@ def _paired_table(table: ResultTable) -> Table | None:
 
 def _cost_table(table: ResultTable) -> Table:
     rows = []
-    for row in table.rows:
+    for row in filter(table.is_run, table.rows):
         cells: list[str] = []
         peak = 0.0
         for dataset in table.datasets:

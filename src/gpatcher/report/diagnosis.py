@@ -155,8 +155,9 @@ def _degrees(degrees: IntArray) -> Figure:
             hovertemplate="degree %{text}: %{y} nodes<extra></extra>",
         )
     )
-    plot.update_xaxes(type="log", title="degree", dtick=1)
-    plot.update_yaxes(type="log", title="nodes", dtick=1)
+    ticks = [digit * 10**power for power in range(12) for digit in (1, 2, 5)]
+    plot.update_xaxes(type="log", title="degree", tickvals=ticks)
+    plot.update_yaxes(type="log", title="nodes", tickvals=ticks)
     isolated = int((degrees == 0).sum())
     more = f" Not drawn: {counted(isolated, 'node')} of degree 0." if isolated else ""
     return Figure("Degrees", f"Both axes are logarithmic.{more}", plot)

@@ -22,8 +22,8 @@ def leaderboard_cells(row: Row) -> tuple[str, ...]:
     if row.rmse is None:
         scores = [text("{:.1f}", value, 100) for value in (row.val, row.score, row.low, row.high)]
     else:
-        scores = [text("{:.3f}", row.val), f"{row.score:.3f}", f"{row.low:.2f}", f"{row.high:.2f}"]
-    errors = [text("{:.4g}", value) for value in (row.rmse, row.mae) if value is not None]
+        scores = [text("{:z.3f}", row.val), f"{row.score:z.3f}", f"{row.low:z.2f}", f"{row.high:z.2f}"]
+    errors = [text("{:#.4g}", value) for value in (row.rmse, row.mae) if value is not None]
     spent = (text("{:.1f}", row.seconds), text("{:.2f}", row.ms_per_node), text("{:.2f}", row.weight))
     return (row.name, *scores[:2], f"{scores[2]} to {scores[3]}", *errors, *spent)
 

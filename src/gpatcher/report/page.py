@@ -52,7 +52,7 @@ class Figure:
         height = self.plot.layout.height or _LAYOUT["height"]
         self.plot.update_layout(**_LAYOUT | {"height": height})
         self.plot.update_xaxes(automargin=True)
-        self.plot.update_yaxes(automargin=True)
+        self.plot.update_yaxes(automargin=True, title_standoff=8)  # without a distance a title may cover the ticks
         # by default the id is random, and two pages of the same data would differ
         return str(plotly.io.to_html(self.plot, full_html=False, include_plotlyjs=False, config=_CONFIG, div_id=name))
 

@@ -43,7 +43,7 @@ def _points(evaluation: RegressionEvaluation, x: npt.NDArray[Any], y: FloatArray
         x=x,
         y=y,
         mode="markers",
-        marker={"size": 5, "color": BLUE, "opacity": 0.5},
+        marker={"size": 5, "color": BLUE, "opacity": 0.8},
         text=evaluation.ids,
         hovertemplate="%{text}: %{x:.4g}, %{y:.4g}<extra></extra>",
         name="nodes",

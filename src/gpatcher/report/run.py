@@ -125,8 +125,8 @@ def _class_lines(evaluation: Evaluation) -> list[str]:
         lines.append(f"{text} raw, {100 * calibrated:.1f} after temperature scaling (T = {t:.2f}, from {nodes}).")
     if t != 1 and calibrated > raw:
         lines.append(
-            "Scaling did not lower the error on these nodes; predict_proba(calibrated=False) returns the raw "
-            "probabilities."
+            "Scaling did not lower the error on these nodes; in Python, predict_proba(calibrated=False) returns the "
+            "raw probabilities."
         )
     elif t != 1 and evaluation.calibration.nodes < _FEW_NODES:
         lines.append(f"With fewer than {_FEW_NODES} validation nodes the temperature is a rough estimate.")
@@ -213,7 +213,10 @@ def _confusion(evaluation: Evaluation) -> Figure:
 def _reliability(evaluation: Evaluation) -> Figure:
     plot = go.Figure()
     plot.add_scatter(x=[0, 1], y=[0, 1], mode="lines", line={"dash": "dot", "color": GREY}, name="ideal")
-    for name, curve, colour in (("raw", evaluation.raw, ORANGE), ("calibrated", evaluation.calibrated, BLUE)):
+    curves = [("raw", evaluation.raw, ORANGE), ("calibrated", evaluation.calibrated, BLUE)]
+    if evaluation.calibration.temperature == 1:  # nothing was scaled: one curve
+        curves = [("the model", evaluation.calibrated, BLUE)]
+    for name, curve, colour in curves:
         filled = curve.count > 0
         plot.add_scatter(
             x=curve.confidence[filled],
@@ -301,7 +304,7 @@ def _coverage(evaluation: Evaluation | RegressionEvaluation) -> Table:
 
 def _importance(evaluation: Evaluation | RegressionEvaluation) -> Table:
     numbers = isinstance(evaluation, RegressionEvaluation)
-    form, factor = ("{:+.3f}", 1) if numbers else ("{:+.1f}", 100)
+    form, factor = ("{:+z.3f}", 1) if numbers else ("{:+z.1f}", 100)
 
     def text(value: float) -> str:
         return form.format(factor * value)

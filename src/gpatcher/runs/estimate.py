@@ -49,8 +49,11 @@ class Estimate:
         return f"about {minutes}, {self.memory / 2**30:.1f} GiB of memory and {disk} of disk, by a rough estimate"
 
 
-def estimate_patches(graph: Graph, extractor: PPR, threads: int | None = None) -> Estimate:
-    """Estimate what a patch table takes, from the patches of a sample of nodes."""
+def estimate_patches(graph: Graph, extractor: PPR, threads: int | None = None, spent: float = 0.0) -> Estimate:
+    """Estimate what a patch table takes, from the patches of a sample of nodes.
+
+    ``spent`` are the seconds until the graph was there, which the command spends again.
+    """
     sample = np.random.default_rng(0).choice(graph.n, min(_SAMPLE, graph.n), replace=False)
     push_patches(graph, extractor, sample[:8], threads=1)  # compiles, and normalises the adjacency
     started = time.perf_counter()
@@ -58,7 +61,7 @@ def estimate_patches(graph: Graph, extractor: PPR, threads: int | None = None) -
     each = (time.perf_counter() - started) / len(sample)
     disk = 8 * extractor.size * graph.n
     held = int(peak_rss_mb() * 2**20) + 3 * 8 * extractor.size * min(graph.n, 1 << 16)
-    return Estimate(each * graph.n / (threads or os.cpu_count() or 1), held, disk)
+    return Estimate(spent + each * graph.n / (threads or os.cpu_count() or 1), held, disk)
 
 
 def estimate_fit(graph: Graph, model: str, settings: dict[str, Any], options: FitOptions) -> Estimate:

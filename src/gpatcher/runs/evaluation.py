@@ -26,7 +26,7 @@ from gpatcher.runs.paired import paired_difference, wilson
 from gpatcher.spectral.diagnosis import Diagnosis, diagnose
 from gpatcher.spectral.heterophily import heterophily
 from gpatcher.tables.typed_encoder import Encoder
-from gpatcher.training.metrics import measure_all
+from gpatcher.training.metrics import METRICS, REGRESSION_METRICS, measure_all
 from gpatcher.trust.calibration import Calibration, Intervals, Reliability, reliability
 from gpatcher.trust.conformal import coverage
 from gpatcher.trust.explain import Explanation
@@ -189,6 +189,8 @@ def read_evaluation(folder: str | Path) -> Evaluation | RegressionEvaluation:
     found = content.evaluation or content.regression
     if found is None:
         raise InputError(f"{path} holds no evaluation; 'gpatcher fit --out {folder}' writes one")
+    for metric in (METRICS if content.evaluation else REGRESSION_METRICS).keys() - found.metrics.keys():
+        raise InputError(f"{path} is damaged: it lacks the metric {metric!r}; train again")
     return found
 
 

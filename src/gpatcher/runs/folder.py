@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,28 @@ from gpatcher.io import exchange_folders, locked, make_folder, read_manifest, re
 
 _FORMAT, _VERSION = "gpatcher-run", 1
 MANIFEST, RECORDS, PREDICTIONS = "run.json", "records.jsonl", "predictions.parquet"
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    identity: dict[str, Any]
+
+
+def check_folder(out: Path, *, resume: bool, overwrite: bool) -> bool:
+    """Return whether a folder has files; an error if it may not be written to. See `run_folder`."""
+    if resume and overwrite:
+        raise InputError("--resume continues the run in the folder, --overwrite replaces it; pass one of them")
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file; choose another folder")
+    occupied = out.is_dir() and any(not path.name.startswith(".") for path in out.iterdir())
+    if occupied and not overwrite:
+        _check_is_run(out)
+        if not resume:
+            raise InputError(
+                f"{out} already contains a run; choose another folder with --out, continue it with --resume, or "
+                "replace it with --overwrite"
+            )
+    return occupied
 
 
 @contextmanager
@@ -30,17 +53,12 @@ def run_folder(out: Path, identity: Mapping[str, Any], *, resume: bool, overwrit
         Whether to replace the run in the folder: the new one is written to a temporary folder, which replaces it at the
         end.
     """
-    if resume and overwrite:
-        raise InputError("--resume continues the run in the folder, --overwrite replaces it; pass one of them")
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{out} is a file; choose another folder")
-    occupied = out.is_dir() and any(not path.name.startswith(".") for path in out.iterdir())
+    occupied = check_folder(out, resume=resume, overwrite=overwrite)  # before a lock is put into somebody's folder
     if not occupied or not overwrite:
-        if occupied:
-            _check_is_run(out)  # before a lock is put into the folder of somebody else
         with locked(out):
             if occupied:
-                _check(out, identity, resume)
+                _check_is_run(out)
+                _check_identity(out, identity)
             write_json(out / MANIFEST, {"format": _FORMAT, "version": _VERSION, "identity": dict(identity)})
             yield out
         return
@@ -66,15 +84,8 @@ def _check_is_run(out: Path) -> None:
         )
 
 
-def _check(out: Path, identity: Mapping[str, Any], resume: bool) -> None:
-    _check_is_run(out)
-    path = out / MANIFEST
-    if not resume:
-        raise InputError(
-            f"{out} already contains a run; choose another folder with --out, continue it with --resume, or replace it "
-            "with --overwrite"
-        )
-    kept = read_manifest(path, _FORMAT, _VERSION, "run")["identity"]
+def _check_identity(out: Path, identity: Mapping[str, Any]) -> None:
+    kept = read_manifest(out / MANIFEST, _FORMAT, _VERSION, "run", _Manifest).identity
     wanted = json.loads(json.dumps(dict(identity)))
     changed = [name for name in {**kept, **wanted} if kept.get(name) != wanted.get(name)]
     if changed:

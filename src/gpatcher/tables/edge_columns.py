@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpatcher.arrays import FloatArray, IntArray
-from gpatcher.errors import counted, some, warn_input
+from gpatcher.errors import check_choice, counted, some, warn_input
 from gpatcher.kernels.columns import add_edges
 from gpatcher.tables.columns import COLUMN_KINDS, CategoryColumn, infer_kind
 from gpatcher.tables.options import TableOptions
@@ -28,6 +28,9 @@ class EdgeColumn:
     column: str
     kind: str
     values: list[str]  # categories with a fraction each
+
+    def __post_init__(self) -> None:
+        check_choice("kind", self.kind, _MEASURES)
 
     @property
     def parts(self) -> list[str]:

@@ -18,7 +18,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from gpatcher.arrays import BoolArray, Features, FloatArray, IntArray
-from gpatcher.errors import InputError, counted, some, warn_input
+from gpatcher.codec import from_json
+from gpatcher.errors import InputError, check_choice, counted, some, warn_input
 from gpatcher.io import read_manifest, write_json
 from gpatcher.kernels.columns import append_categories, append_columns
 from gpatcher.kernels.words import append_words
@@ -32,7 +33,7 @@ from gpatcher.tables.columns import (
     fit_column,
     infer_kind,
 )
-from gpatcher.tables.edge_columns import EdgeColumn, EdgePlan
+from gpatcher.tables.edge_columns import EdgePlan
 from gpatcher.tables.values import Reject, blanks_to_null, is_text, missing_mask, reject_values
 
 FORMAT, VERSION = "gpatcher-encoder", 5
@@ -225,8 +226,14 @@ class TableEncoder:
     @classmethod
     def from_content(cls, content: Mapping[str, Any]) -> TableEncoder:
         """Return the encoder from what `content` returned."""
-        encoders = tuple(COLUMN_KINDS[fields.pop("kind")](**fields) for fields in content["columns"])
-        return cls(encoders, bool(content["sparse"]), tuple(map(_read_plan, content["edges"])))
+        encoders = []
+        for number, fields in enumerate(content["columns"]):
+            kind, where = fields["kind"], f"columns[{number}]"
+            check_choice(f"{where}.kind", kind, COLUMN_KINDS)
+            own = {name: value for name, value in fields.items() if name != "kind"}
+            encoders.append(from_json(COLUMN_KINDS[kind], own, where))
+        edges = from_json(tuple[EdgePlan, ...], content["edges"], "edges")
+        return cls(tuple(encoders), from_json(bool, content["sparse"], "sparse"), edges)
 
     @classmethod
     def load(cls, path: Path) -> TableEncoder:
@@ -242,13 +249,8 @@ def read_encoder(path: Path, make: Callable[[Mapping[str, Any]], Any]) -> Any:
     manifest = read_manifest(path, FORMAT, VERSION, "table encoder")
     try:
         return make(manifest)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} is damaged ({error}); train again") from None
-
-
-def _read_plan(content: Mapping[str, Any]) -> EdgePlan:
-    columns = tuple(EdgeColumn(**fields) for fields in content["columns"])
-    return EdgePlan(columns, bool(content["directed"]), str(content["name"]))
 
 
 def _to_csr(values: FloatArray, codes: IntArray, words: list[Any], widths: list[int]) -> Any:

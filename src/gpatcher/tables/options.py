@@ -29,6 +29,8 @@ _BY_TABLE = (
     "edge_time",
 )  # options with a column for each of several tables
 _LISTS = ("features", "edge_features")
+_TEXTS = ("delimiter", "split_column", "group", "name")
+_MAPPINGS = ("columns", "ends")
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,17 @@ class TableOptions:
             object.__setattr__(self, "database", Database.parse(self.database))  # whose repr has no password
             if self.delimiter is not None:
                 raise InputError(f"delimiter {self.delimiter!r} is of text files; leave it out with a database")
+        for option, value in vars(self).items():
+            if option in _TEXTS and not (value is None or isinstance(value, str)):
+                raise InputError(f"{option} must be text, got {value!r}")
+            if option in _MAPPINGS and not isinstance(value, Mapping):
+                raise InputError(f"{option} must be a mapping of names, got {value!r}")
+            if option in _BY_TABLE and not all(
+                isinstance(name, str | None) for name in (value.values() if isinstance(value, Mapping) else [value])
+            ):
+                raise InputError(
+                    f"{option} must be the name of a column, or a mapping of tables to such, got {value!r}"
+                )
         for option, choices in _CHOICES.items():
             if getattr(self, option) not in choices:
                 named = ", ".join(choice for choice in choices if choice is not None)

@@ -113,6 +113,10 @@ class Calibration:
     set_temperature: float  # of the conformal sets
     scores: FloatArray  # 1 - p(true class) of the second half in ascending order, at most 10,000
 
+    def __post_init__(self) -> None:
+        if not (self.temperature > 0 and self.set_temperature > 0):
+            raise InputError(f"temperatures must be above 0, got {self.temperature} and {self.set_temperature}")
+
     def probability(self, logits: npt.ArrayLike) -> FloatArray:
         """Return the calibrated probabilities, shape (nodes, C)."""
         return np.asarray(softmax(np.asarray(logits) / np.float32(self.temperature), axis=1))

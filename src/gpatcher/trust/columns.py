@@ -10,10 +10,19 @@ from typing import Any
 import numpy as np
 
 from gpatcher.arrays import FloatArray
-from gpatcher.tables.columns import BooleanColumn, CategoryColumn, Column, DateColumn, DenseColumn, NumberColumn
+from gpatcher.tables.columns import (
+    BooleanColumn,
+    CategoryColumn,
+    Column,
+    DateColumn,
+    DenseColumn,
+    NumberColumn,
+    TextColumn,
+)
 from gpatcher.tables.typed_encoder import Encoder, TypedEncoder
 
 _DAY = 86_400
+_WORDS = 5  # of a text, the most frequent ones of the vocabulary first
 
 
 @dataclass(frozen=True)
@@ -42,13 +51,15 @@ def column_groups(encoder: Encoder | None, own: int, features: int) -> list[Colu
         # dense columns come first, then categories, then text
         order = sorted(encoder.encoders, key=lambda c: 0 if isinstance(c, DenseColumn) else 1 + (c.kind == "text"))
         of_edges = {name: kind for plan in encoder.edges for name, kind in plan.node_kinds().items()}
-        groups = [ColumnGroup(c.column, c.width, partial(show_value, c, of_edges.get(c.column, ""))) for c in order]
+        names = [f"{c.column} (length)" if c.kind == "length" else c.column for c in order]
+        shown = [partial(show_value, c, of_edges.get(c.column, "")) for c in order]
+        groups = [ColumnGroup(name, c.width, show) for name, c, show in zip(names, order, shown, strict=True)]
     rest = features - sum(group.width for group in groups)
     return [*groups, *([ColumnGroup("made of its edges", rest, lambda _: "")] if rest else [])]
 
 
 def show_value(column: Column, edge_kind: str, features: FloatArray) -> str:
-    """Return the original value of a column as text; empty for text columns and their lengths.
+    """Return the original value of a column as text: of a text the words that have a feature, of its length nothing.
 
     ``edge_kind`` is the kind of the edge column that was aggregated to this one; the mean of dates is shown as a date.
     """
@@ -56,6 +67,9 @@ def show_value(column: Column, edge_kind: str, features: FloatArray) -> str:
         names = [*column.values, *["a rare value"] * bool(column.rare), *["missing"] * column.indicator]
         at = np.flatnonzero(features)
         return names[at[0]] if at.size else "not seen in training"
+    if isinstance(column, TextColumn):
+        words = [column.words[i] for i in np.flatnonzero(features)]
+        return " ".join([*words[:_WORDS], *["…"] * (len(words) > _WORDS)])
     if not isinstance(column, DenseColumn) or column.kind == "length":
         return ""
     value: Any = float(features[0])

@@ -23,6 +23,7 @@ from gpatcher.trust.columns import ColumnGroup
 from gpatcher.trust.palette import GREY, class_colour
 
 _DRAWN = 256  # members in a figure; with several rounds there may be many more
+_NAMED = 24  # members up to which all are named in a figure; of more, those that contribute least are not
 _COLUMNS = 12  # columns that are listed; the others are summed
 _BASELINE_NODES = 10_000  # training nodes whose mean is the baseline
 
@@ -139,6 +140,7 @@ class Explanation:
         ends = np.array([end for line in lines for end in line], dtype=object).reshape(-1, 2)
         contribution = np.array([m.contribution for m in members])
         largest = float(np.abs(contribution).max()) or 1.0
+        weak = np.abs(contribution) < (0.05 * largest if len(members) > _NAMED else 0.0)
         favoured = [self.predicted if value >= 0 else self.runner_up for value in contribution]
         figure = go.Figure()
         figure.add_scatter(
@@ -148,7 +150,7 @@ class Explanation:
             x=xy[:, 0],
             y=xy[:, 1],
             mode="markers+text",
-            text=[str(m.id) for m in members],
+            text=["" if one and m.hops != 0 else str(m.id) for m, one in zip(members, weak, strict=True)],
             textposition="bottom center",
             hovertext=[
                 f"{m.id}: position {position_text(m, self)}, score {m.score:.4f}, {hops_text(m.hops)}<br>"

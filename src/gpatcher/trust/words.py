@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from gpatcher.errors import counted
-from gpatcher.trust.explain import Explanation, Member, hops_text, label_text, number_text
+from gpatcher.trust.explain import Explanation, Member, hops_text, label_text
 
 COLUMNS = ("member", "distance", "label", "score", "contribution")
 OWN_COLUMNS = ("own column", "value", "contribution")
@@ -40,11 +42,11 @@ def _answer(explanation: Explanation) -> str:
         "far": f"{counted(len(far), 'node')} further away" + _named(_contributions(far), sign),
     }
     if not explanation.classes:
-        answer = f"Node {explanation.id} is predicted {explanation.predicted}"
+        answer = f"Node {explanation.id} is predicted {_number(explanation.margin, explanation)}"
         if first == "start":
             return f"{answer}, as an average node would be."
-        gap = number_text(abs(explanation.margin - explanation.start))
-        than = f"{gap} {'less' if sign < 0 else 'more'} than an average node ({number_text(explanation.start)})"
+        gap, start = (_number(v, explanation) for v in (abs(explanation.margin - explanation.start), explanation.start))
+        than = f"{gap} {'less' if sign < 0 else 'more'} than an average node ({start})"
         return f"{answer}, {than}: {_most(weight[first], evidence)} of the difference comes from {source[first]}."
     answer = f"Node {explanation.id} is classed {explanation.predicted} with {explanation.probability:.0%}"
     if first == "start":
@@ -71,7 +73,7 @@ def _label(explanation: Explanation) -> str:
     if explanation.label is None:
         return "Its label is unknown."
     if not explanation.classes:
-        error = number_text(explanation.margin - float(explanation.label))
+        error = _number(explanation.margin - float(explanation.label), explanation)
         return f"Its label is {label_text(explanation)}: the error is {error}."
     if explanation.label != explanation.predicted:
         return f"Its label is {label_text(explanation)}: the answer is wrong."
@@ -83,10 +85,11 @@ def _sum(explanation: Explanation) -> str:
     own, rest = explanation.own(), explanation.remainder
     if not explanation.classes:
         small = abs(rest) <= _SMALL * max(abs(explanation.margin - explanation.start), 1e-12)
-        error = "" if small else f", and the integration leaves {rest:+.4g}"
+        error = "" if small else f", and the integration leaves {_number(rest, explanation, '+')}"
         return (
-            f"In the unit of the label: an average node starts at {explanation.start:.6g}, the node itself adds "
-            f"{own:+.4g}, the rest of its patch {total - own:+.4g}{error}; in all {explanation.margin:.6g}."
+            f"In the unit of the label: an average node starts at {_number(explanation.start, explanation)}, the node "
+            f"itself adds {_number(own, explanation, '+')}, the rest of its patch "
+            f"{_number(total - own, explanation, '+')}{error}; in all {_number(explanation.margin, explanation)}."
         )
     error = f", and the integration leaves {rest:+.3f}" if abs(rest) > _SMALL else ""
     return (
@@ -120,8 +123,15 @@ def member_rows(explanation: Explanation, limit: int | None = None) -> list[tupl
     return rows
 
 
+def _number(value: float, explanation: Explanation, sign: str = "") -> str:
+    """Return a number of a regression; all have as many decimals as show the largest contribution to four digits."""
+    largest = max((abs(member.contribution) for member in explanation.members), default=0.0)
+    decimals = min(max(3 - math.floor(math.log10(largest)), 0), 12) if largest > 0 else 3
+    return f"{value:{sign}.{decimals}f}"
+
+
 def _contribution(value: float, explanation: Explanation) -> str:
     """Return a contribution and the class that it favours, or what it adds to a number."""
     if not explanation.classes:
-        return f"{value:+.4g}"
+        return _number(value, explanation, "+")
     return f"{abs(value):+.3f} for {explanation.predicted if value >= 0 else explanation.runner_up}"

@@ -9,7 +9,12 @@
   // a contribution speaks for a class, and has its colour, or it raises or lowers a number
   const favoured = (node, v) => numbers ? (v < 0 ? "lowers" : "raises") : v < 0 ? node.runner_up : node.predicted;
   const colour = (node, v) => colours[favoured(node, v)];
-  const contribution = (node, v) => numbers ? (v < 0 ? "" : "+") + Number(v.toPrecision(4)) : `+${Math.abs(v).toFixed(3)} for ${favoured(node, v)}`;
+  // as many decimals as show the largest contribution to four digits
+  const decimals = (node) => {
+    const largest = Math.max(...node.members.map((m) => Math.abs(m.contribution)));
+    return largest > 0 ? Math.min(Math.max(3 - Math.floor(Math.log10(largest)), 0), 12) : 3;
+  };
+  const contribution = (node, v) => numbers ? (v < 0 ? "" : "+") + v.toFixed(decimals(node)) : `+${Math.abs(v).toFixed(3)} for ${favoured(node, v)}`;
   const answer = (n) => n.label === null ? " (no label)" : wrong(n) || numbers ? ` (label ${n.label})` : "";
   let current = null;
 

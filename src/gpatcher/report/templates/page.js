@@ -1,10 +1,11 @@
 // Figures follow the page: its colours, light, dark or on paper, and its width.
 (() => {
-  const PRINT_WIDTH = 640;
+  const PRINT_WIDTH = 640, LEGEND_LINE = 30;
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const figures = () => [...document.querySelectorAll(".figure .js-plotly-plot")];
   const titles = new Map(); // titles of axes as they were given
   const fonts = new Map();
+  const heights = new Map(); // of figures with one line of legend
   // whether a figure gave its text a colour itself
   function fixed(plot, i) {
     const key = plot.id + " " + i;
@@ -39,9 +40,18 @@
       if (titles.get(key)) layout[name + ".title.text"] = wrapped(titles.get(key), name[0] === "x" ? available / across : full.height - 90);
     }
     (plot.layout.annotations ?? []).forEach((_, i) => { layout[`annotations[${i}].font.color`] = ink; });
-    const done = Plotly.relayout(plot, layout);
+    if (!heights.has(plot.id)) heights.set(plot.id, full.height);
+    layout.height = heights.get(plot.id);
+    // a legend of many lines adds to the height, it does not take it from the plot
+    const done = Plotly.relayout(plot, layout).then(() => {
+      const legend = plot.querySelector(".legend")?.getBBox().height ?? 0;
+      const height = Math.round(layout.height + Math.max(0, legend - LEGEND_LINE));
+      for (const box of [plot, plot.parentElement]) box.style.height = `${height}px`;
+      return Plotly.relayout(plot, { height });
+    });
     plot.data.forEach((trace, i) => {
       if (trace.type === "heatmap") Plotly.restyle(plot, { colorscale: [[[0, style("--low")], [1, style("--high")]]] }, [i]);
+      if (trace.error_y?.color) Plotly.restyle(plot, { "error_y.color": ink }, [i]);
       if (trace.mode?.includes("text") && !fixed(plot, i)) Plotly.restyle(plot, { "textfont.color": ink }, [i]);
     });
     return done;

@@ -57,7 +57,10 @@
   }
 
   function showReasons(why) {
-    const signed = (value) => (value < 0 ? "" : "+") + value.toPrecision(4);
+    // as many decimals as show the largest contribution to four digits
+    const largest = Math.max(...why.members.map((one) => Math.abs(one.contribution)));
+    const decimals = largest > 0 ? Math.min(Math.max(3 - Math.floor(Math.log10(largest)), 0), 12) : 3;
+    const signed = (value) => (value < 0 ? "" : "+") + value.toFixed(decimals);
     const speaks = (value) => why.classes.length ? `+${Math.abs(value).toFixed(3)} for ${value < 0 ? why.runner_up : why.predicted}` : signed(value);
     const size = (one) => -Math.abs(one.contribution);
     element("words").textContent = why.words[0];
