@@ -193,11 +193,11 @@ def check_labels(tables, text):
         return
     given = [row[header.index("label")] for row in rows]
     given = [value for value in given if value.strip() or (value and not tables.graph.is_regression)]
-    # in a column of numbers, these words stand for one that is missing
-    missing = sum(value in ("nan", "NA") for value in given)
-    assert len(given) - missing <= is_labelled(y).sum() <= len(given)
+    # in a column of numbers, these words and blanks stand for one that is missing
+    known = [value for value in given if value.strip() and value not in ("nan", "NA")]
+    assert len(known) <= is_labelled(y).sum() <= len(given)
     if tables.graph.is_regression:
-        assert np.array_equal(np.sort(y[~np.isnan(y)]), np.sort(np.array(given, float)))
+        assert np.array_equal(np.sort(y[~np.isnan(y)]), np.sort(np.array(known, float)))
 
 
 def kind(tables):

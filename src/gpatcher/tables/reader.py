@@ -27,7 +27,7 @@ _PARQUET = (".parquet", ".pq")
 _DELIMITER_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "pipes"}
 _HEADER_BYTES = 1 << 22
 _BATCH_ROWS = 1 << 20  # of edges
-_BATCH_BYTES = 1 << 24  # of edges in a text file
+_BATCH_BYTES = 1 << 23  # of edges in a text file; larger arrays are returned to the system, and cost page faults
 _MAX_BLOCK_BYTES = 2**31 - 1  # of pyarrow's CSV reader
 MEMORY_POOL = pa.system_memory_pool()  # returns freed memory to the system; the default pool would keep it
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -64,7 +65,7 @@ def read_typed(nodes: Any, edges: Any, options: TableOptions, memory: float = np
         )
     named = isinstance(nodes, Mapping)
     several = len(node_tables) > 1
-    with options.reading() as reader:
+    with options.reading() as reader, ThreadPoolExecutor(1) as pool:
 
         def opened(tables: Mapping[str, Any]) -> dict[str, TableSource]:
             return {name: TableSource.open(table, options.delimiter, name, reader) for name, table in tables.items()}
@@ -77,6 +78,7 @@ def read_typed(nodes: Any, edges: Any, options: TableOptions, memory: float = np
         }
         first = offsets({name: len(part.ids.values) for name, part in rows.items()})
         n = sum(len(part.ids.values) for part in rows.values())
+        node_ids = pool.submit(_node_ids, rows)  # while the edges are read
         relations: dict[str, Graph] = {}
         links: list[Link] = []
         counts: list[dict[str, int]] = []
@@ -101,7 +103,7 @@ def read_typed(nodes: Any, edges: Any, options: TableOptions, memory: float = np
         classes=part.classes,
         task=part.task,
         name=options.name or "+".join(relations),
-        node_ids=_node_ids(rows) if several else part.ids.values.to_numpy(zero_copy_only=False),
+        node_ids=node_ids.result(),
         node_types=_node_types(rows, labelled) if several else None,
     )
     if not several and len(relations) == 1:
@@ -290,11 +292,10 @@ def _within(pieces: Iterator[Piece], memory: float, table: TableSource) -> Itera
 
 
 def _node_ids(rows: Mapping[str, NodeRows]) -> npt.NDArray[Any]:
-    """Return the ids of all types as text, type:id."""
-    ids: npt.NDArray[Any] = pa.chunked_array(
-        [type_ids(name, part.ids.values) for name, part in rows.items()]
-    ).to_numpy()
-    return ids
+    """Return the ids; those of several types as text, type:id."""
+    if len(rows) == 1:
+        return to_numpy(next(iter(rows.values())).ids.values)
+    return to_numpy(pa.chunked_array([type_ids(name, part.ids.values) for name, part in rows.items()]))
 
 
 def type_ids(name: str, values: Any) -> Any:
