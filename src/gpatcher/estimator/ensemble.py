@@ -57,7 +57,7 @@ class Quality:
     folds: int
 
 
-QUALITIES = {"quick": Quality(1, 1), "good": Quality(10, 3), "best": Quality(16, 5)}
+QUALITIES = {"quick": Quality(1, 1), "good": Quality(12, 3), "best": Quality(16, 5)}
 
 
 class AutoModel(NodeModel):
@@ -398,7 +398,7 @@ class AutoClassifier(NodeClassifier, AutoModel):
     Parameters
     ----------
     quality : {"quick", "good", "best"}
-        How much is trained: the first configuration, the first ten, or sixteen with cross-validation.
+        How much is trained: the first configuration, the first twelve, or sixteen with cross-validation.
     budget : float, optional
         Seconds for training; members for which no time is left are skipped, see ``skipped_``.
     portfolio : sequence of Candidate, optional
