@@ -1,5 +1,9 @@
-"""What the benchmarks share: timing, memory of the process, records."""
+"""What the benchmarks share: timing, memory of the process, records.
 
+python benchmarks/record.py    (writes the tables of README.md from the records in results/; each benchmark does so too)
+"""
+
+import json
 import os
 import platform
 import statistics
@@ -10,9 +14,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gpatcher.io import make_folder, write_json
+from gpatcher.io import make_folder, write_json, write_text
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS, README = Path(__file__).parent / "results", Path(__file__).parent / "README.md"
+_START, _END = "<!-- records: made by benchmarks/record.py -->\n", "<!-- end of records -->\n"
 COMMAND = [sys.executable, "-c", "from gpatcher.cli import main; main()"]  # gpatcher, of this environment
 
 
@@ -38,10 +43,32 @@ def reset_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
-def write(name: str, rows: list[dict[str, Any]]) -> None:
-    """Print the rows as a table and write them with the environment to ``results/``."""
+def _cells(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Return the columns of a record, and its rows as text."""
+
+    def text(value: Any) -> str:
+        if not isinstance(value, int | float):
+            return str(value)
+        return f"{value:,.0f}" if abs(value) >= 1000 or isinstance(value, int) else f"{value:.4g}"
+
     columns = list(rows[0])
-    cells = [[f"{row[c]:.4g}" if isinstance(row[c], float) else str(row[c]) for c in columns] for row in rows]
+    return columns, [[text(row[column]) for column in columns] for row in rows]
+
+
+def readme() -> str:
+    """Return the text of README.md with the tables of all records."""
+    lines = []
+    for path in sorted(RESULTS.glob("*.json")):
+        columns, cells = _cells(json.loads(path.read_text())["rows"])
+        table = [columns, ["---"] * len(columns), *([cell.replace("|", "\\|") for cell in line] for line in cells)]
+        lines += [f"### {path.stem}", "", *(f"| {' | '.join(line)} |" for line in table), ""]
+    before, _, rest = README.read_text().partition(_START)
+    return before + _START + "\n".join(lines) + _END + rest.partition(_END)[2]
+
+
+def write(name: str, rows: list[dict[str, Any]]) -> None:
+    """Print the rows as a table, and write them with the environment to ``results/`` and as a table to README.md."""
+    columns, cells = _cells(rows)
     width = [max(len(c), *(len(line[i]) for line in cells)) for i, c in enumerate(columns)]
     for line in [columns, *cells]:
         print("  ".join(cell.ljust(w) for cell, w in zip(line, width, strict=True)).rstrip())
@@ -51,3 +78,8 @@ def write(name: str, rows: list[dict[str, Any]]) -> None:
         **{package: version(package) for package in ("numpy", "scipy", "numba", "torch", "gpatcher")},
     }
     write_json(make_folder(RESULTS) / f"{name}.json", {"rows": rows, "environment": environment})
+    write_text(README, readme())
+
+
+if __name__ == "__main__":
+    write_text(README, readme())

@@ -215,3 +215,8 @@ def test_results_are_those_of_the_records(monkeypatch):
     tool = runpy.run_path("tools/results.py")
     for path, text in tool["made"]().items():
         assert path.read_text() == text, f"{path} is not what the records say; run tools/results.py"
+
+
+def test_tables_of_the_benchmarks_are_those_of_the_records():
+    record = runpy.run_path(str(ROOT / "benchmarks" / "record.py"))
+    assert record["README"].read_text() == record["readme"](), "run benchmarks/record.py"
