@@ -165,7 +165,7 @@ def test_the_best_member_is_exported_if_it_is_a_patch_model(graph, tmp_path, can
 
 
 def test_other_ensembles_are_not_exported(graph, fitted, tmp_path):
-    with pytest.raises(InputError, match=r"trees.*gpatcher serve.*--model fast.*--keep-best"):
+    with pytest.raises(InputError, match=r"of its own: .*\(.*gpatcher serve.*--model fast.*--keep-best"):
         export_onnx(fitted, tmp_path / "model.onnx")
     with pytest.raises(InputError, match=r"kind 'trees'.*gpatcher serve.*--model fast"):
         export_onnx(AutoClassifier(portfolio=PORTFOLIO[2:3]).fit(graph), tmp_path / "model.onnx")

@@ -97,13 +97,13 @@ def test_it_follows_the_conventions_of_scikit_learn():
     assert not hasattr(QUICK, "model_")  # what was passed in stays as it was
 
 
-@pytest.mark.filterwarnings("ignore::gpatcher.errors.InputWarning")
 @pytest.mark.parametrize(("option", "words"), [("id", "pass id="), ("task", "leave 'task' out")])
 def test_an_option_that_is_a_parameter_is_refused(option, words):
     with pytest.raises(InputError, match=words):
         TableClassifier(tables={option: "x"}).fit(*tables(12))
 
 
+@pytest.mark.filterwarnings("ignore::gpatcher.errors.InputWarning")
 def test_without_features_those_of_the_structure_are_made():
     model = TableClassifier(classifier=QUICK).fit(*tables(features=False))
     assert model.encoder_ is None
