@@ -47,16 +47,17 @@ def standardise(numbers: Array, mean: float, factor: float, limit: float, out: A
 
 @jit
 def add_edges(index: Array, values: Array, sums: Array) -> None:
-    """Add edges with values (d, m) to ``sums[index]``: their number, then count and total of each value not NaN."""
+    """Add edges with values (d, m) to ``sums[index]``: their number, the total of each value, the number of its NaN."""
     for e in range(index.size):
         if e + _AHEAD < index.size:
             prefetch(sums, np.uint64(index[e + _AHEAD] * sums.shape[1]))
         v = index[e]
         sums[v, 0] += 1
         for j in range(values.shape[0]):
-            if not np.isnan(values[j, e]):
-                sums[v, 1 + 2 * j] += 1
-                sums[v, 2 + 2 * j] += values[j, e]
+            if np.isnan(values[j, e]):
+                sums[v, 1 + values.shape[0] + j] += 1
+            else:
+                sums[v, 1 + j] += values[j, e]
 
 
 @jit

@@ -89,7 +89,7 @@ class EdgeSums:
     def __init__(self, plan: EdgePlan, nodes: int) -> None:
         self.plan, self.nodes = plan, nodes
         self.parts = sum(len(column.parts) for column in plan.columns)
-        # the numbers of a node side by side: its edges, then count and total of each part
+        # the numbers of a node side by side: its edges, the total of each part, and how many of its values are missing
         self.sums = np.zeros((len(plan.sides), nodes, 1 + 2 * self.parts))
 
     def add(self, batch: Any, source: IntArray, target: IntArray, reject: Reject) -> None:
@@ -109,7 +109,8 @@ class EdgeSums:
         kinds = [column.kind for column in self.plan.columns for _ in column.parts]
         for edges, *rest in (side[nodes].T for side in self.sums):
             columns.append(edges)
-            for kind, count, total in zip(kinds, rest[::2], rest[1::2], strict=True):
+            for kind, total, missing in zip(kinds, rest[: self.parts], rest[self.parts :], strict=True):
+                count = edges - missing
                 mean = np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0)
                 columns += [mean if measure == "mean" else total for measure in _MEASURES[kind]]
         arrays = (pa.chunked_array([pa.array(column, from_pandas=True)]) for column in columns)
