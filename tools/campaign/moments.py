@@ -25,6 +25,11 @@ class Work:
     again: tuple[str, ...] = ()  # added to continue
     folder: str = "out"  # that it writes to
 
+    @property
+    def command(self) -> str:
+        """The command as it is typed; two works may have the same name."""
+        return " ".join(self.words)
+
 
 WORKS = (
     Work("fit", ("fit", *TABLES, *LONG, "--out", "out"), NODES, MODEL, ("--resume",)),
@@ -57,7 +62,7 @@ def answer(folder: Path, work: Work) -> dict[str, bytes]:
 
 def expected(bases: Bases, work: Work) -> dict[str, bytes]:
     """Return the answer without interruption, and note how long it takes."""
-    if work.name not in bases.right:
+    if work.command not in bases.right:
         folder = bases.fresh(work.copied)
         bases.call(*work.words, folder=folder)
         shutil.rmtree(folder)
@@ -65,9 +70,9 @@ def expected(bases: Bases, work: Work) -> dict[str, bytes]:
         ended = bases.run(work.words, folder, fork=work is not WORKERS, timeout=900.0)
         if ended.outcome != "done":
             raise SystemExit(f"{work.name} fails without interruption: {ended.err}")
-        bases.right[work.name], bases.cpu[work.name] = answer(folder, work), ended.cpu
+        bases.right[work.command], bases.cpu[work.command] = answer(folder, work), ended.cpu
         shutil.rmtree(folder)
-    return bases.right[work.name]
+    return bases.right[work.command]
 
 
 def drafts(folder: Path) -> list[str]:
@@ -106,7 +111,7 @@ def crash(bases: Bases, rng: np.random.Generator) -> dict[str, Any]:
     folder = bases.fresh(work.copied)
     moment = float(rng.random())
     process = bases.start(work.words, folder)
-    process.until(moment * bases.cpu[work.name])
+    process.until(moment * bases.cpu[work.command])
     process.signal(signal.SIGKILL)
     killed = process.wait().code == -signal.SIGKILL
     outcome, message = whole(bases, folder) if work.folder == "fast" else ("right", "")
@@ -125,9 +130,9 @@ def interrupt(bases: Bases, rng: np.random.Generator) -> dict[str, Any]:
     moment = float(rng.random())
     process = bases.start(work.words, folder, fork=work is not WORKERS)
     if work is WORKERS:  # whose time is that of its workers
-        time.sleep(moment * bases.cpu[work.name])
+        time.sleep(moment * bases.cpu[work.command])
     else:
-        process.until(moment * bases.cpu[work.name])
+        process.until(moment * bases.cpu[work.command])
     process.signal(signal.SIGINT)
     ended = process.wait()
     outcome, message = ended.outcome, ended.message
@@ -146,7 +151,7 @@ def pairs(bases: Bases, rng: np.random.Generator) -> dict[str, Any]:
     work = WORKS[rng.integers(len(WORKS))]
     right = expected(bases, work)
     folder = bases.fresh(work.copied)
-    delay = float(rng.random() * bases.cpu[work.name])
+    delay = float(rng.random() * bases.cpu[work.command])
     first = bases.start(work.words, folder)
     first.until(delay)
     second = bases.start(work.words, folder)
