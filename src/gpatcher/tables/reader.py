@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -255,16 +256,16 @@ def _iter_lines(path: Path) -> Iterator[Any]:
             rest += block
             end = rest.rfind(b"\n") + 1
             if end:
-                yield _unquoted(rest, end)
+                yield _unquoted(pa.py_buffer(rest).slice(0, end))
                 rest = rest[end:]
         if rest:
-            yield _unquoted(rest, len(rest))
+            yield _unquoted(pa.py_buffer(rest))
 
 
-def _unquoted(text: bytes, end: int) -> Any:
-    if text.count(b'"', 0, end) % 2:
+def _unquoted(lines: Any) -> Any:
+    if np.count_nonzero(np.frombuffer(lines, np.uint8) == ord('"')) % 2:
         raise pa.ArrowInvalid("a line break within quotes")
-    return pa.py_buffer(text).slice(0, end)
+    return lines
 
 
 def _header(path: Path, default: str, delimiter: str | None) -> tuple[list[str], str]:
