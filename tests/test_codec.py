@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from gpatcher.arrays import FloatArray
 from gpatcher.codec import from_json, to_json
+from gpatcher.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,12 @@ def test_arrays_in_any_memory_order():
 def test_numpy_floats_become_floats():
     assert to_json([np.float64(0.1), np.float64("inf")]) == [0.1, "inf"]
     assert type(to_json(np.float64(0.1))) is float
+
+
+def test_scalars_of_numpy_are_taken():
+    assert [from_json(float, np.float64(0.1)), from_json(int, np.int64(3)), from_json(bool, np.True_)] == [0.1, 3, True]
+    with pytest.raises(InputError, match=r"must be an integer, got 0\.5"):
+        from_json(int, np.float32(0.5))
 
 
 @pytest.mark.parametrize("value", [{1: 2}, {1, 2}, np.float32(1), np.array([None]), object(), b"x", 2**70])

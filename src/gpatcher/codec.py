@@ -58,6 +58,8 @@ def from_json(hint: Any, content: Any, where: str = "content") -> Any:
     origin, inner = get_origin(hint), get_args(hint)
     if hint is Any:
         return content
+    if isinstance(content, np.generic):  # of settings in Python, such as those of a search over np.logspace
+        content = content.item()
     if origin in (Union, UnionType):
         (hint,) = (option for option in inner if option is not NoneType)
         return None if content is None else from_json(hint, content, where)

@@ -195,6 +195,6 @@ def check_device(device: str) -> torch.device:
     try:
         checked = torch.device(device)
         torch.empty(1, device=checked).cpu()  # fails on a device without data, such as meta
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         raise InputError(f"the device {device!r} cannot be used: {str(error).splitlines()[0]}") from None
     return checked

@@ -1,4 +1,7 @@
-"""Ids by their index: an open-addressed hash table of integers or text, built once and read by many threads."""
+"""Ids by their index: an open-addressed hash table of integers or text, built once and read by many threads.
+
+Not ``pyarrow.compute.index_in``, which hashes all ids again for each batch of edges.
+"""
 
 from __future__ import annotations
 

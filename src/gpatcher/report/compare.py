@@ -50,7 +50,7 @@ def _interval(form: str, factor: float, value: float, low: float, high: float) -
 
 def comparison_lines(comparison: RunComparison) -> list[str]:
     """Return the result in sentences: which nodes, and how each run differs from the first."""
-    first, *others = comparison.runs
+    first = comparison.runs[0]
     n = len(comparison.y)
     sizes = {run.test for run in comparison.runs}
     share = (
@@ -59,9 +59,10 @@ def comparison_lines(comparison: RunComparison) -> list[str]:
         else f" The runs have {', '.join(f'{size:,}' for size in sorted(sizes))} test nodes of their own."
     )
     lines = [f"Compared on the {counted(n, 'test node')} that all runs have in common.{share}"]
-    for run in others:
+    for run in comparison.runs:
         found = run.difference
-        assert found is not None
+        if found is None:  # the first itself
+            continue
         counts = f"{found.better:,}", f"{found.worse:,}"
         if comparison.classes:
             what = f"{100 * found.gain:+.1f} points, 95 % interval {100 * found.low:+.1f} to {100 * found.high:+.1f}"
@@ -75,8 +76,9 @@ def comparison_lines(comparison: RunComparison) -> list[str]:
         else:
             words = f"not surely different from {first.name}"
         lines.append(f"{run.name} is {words}: {what} ({alone}).")
-    if len(others) > 1:
-        lines.append(f"{counted(len(others), 'comparison')}: the more there are, the likelier one differs by chance.")
+    compared = len(comparison.runs) - 1
+    if compared > 1:
+        lines.append(f"{counted(compared, 'comparison')}: the more there are, the likelier one differs by chance.")
     return lines
 
 

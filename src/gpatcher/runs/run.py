@@ -117,6 +117,7 @@ class Run:
     """The result of a job: its record and the trained model, a classifier or the module of a baseline."""
 
     record: Record
+    logits: Callable[[IntArray], FloatArray]  # of nodes, or predicted numbers
     classifier: NodeModel | None = None
     module: nn.Module | None = None  # None for an ensemble
     x: FeatureTable | None = None  # input features of the module
@@ -125,12 +126,7 @@ class Run:
 
     def predict(self, nodes: IntArray) -> npt.NDArray[Any]:
         """Return the class numbers of some nodes, or the predicted numbers."""
-        if self.classifier is not None:
-            answers = self.classifier.decision_function(nodes=nodes)
-        else:
-            assert self.module is not None
-            assert self.x is not None
-            answers = self.task.answer(predict_logits(self.module, self.x, nodes).numpy())
+        answers = self.logits(nodes)
         return np.asarray(answers.argmax(1) if isinstance(self.task, Classification) else answers[:, 0])
 
 
@@ -269,7 +265,7 @@ def run_job(
         "node_heterophily": cache.node_heterophily(graph),
         "versions": versions(),
     }
-    return Run(record, trained.classifier, trained.module, trained.x, trained.result, task)
+    return Run(record, trained.logits, trained.classifier, trained.module, trained.x, trained.result, task)
 
 
 # fields of a record that only some kinds of models have
