@@ -244,7 +244,7 @@ def _problems(graph: Graph, measures: Heterophily | None, labelled: int, duplica
         )
     if graph.isolated.size:
         nodes = counted(graph.isolated.size, "node has", "nodes have")
-        problems.append(f"{nodes} no neighbours; their class can be predicted from the features only")
+        problems.append(f"{nodes} no neighbours; only the features can tell the class")
     if graph.duplicate_edges:
         problems.append(f"{counted(graph.duplicate_edges, 'duplicate edge was', 'duplicate edges were')} merged")
     if graph.self_loops:
