@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpatcher.datasets.load import load_graph
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
-from gpatcher.kernels.ppr_push import _least_degree, degree_codes
+from gpatcher.kernels.ppr_push import _least_degree, degree_codes, push_ppr
 from gpatcher.patches.base import Patches
 from gpatcher.patches.ppr import (
     PPR,
@@ -102,6 +102,20 @@ def test_push_grows_its_hash_table():
     np.testing.assert_allclose(patches.score, exact[np.arange(3)[:, None], patches.index], rtol=1e-4)
 
 
+def test_push_from_more_sources_than_a_table_has_epochs():
+    """A path and a pair of nodes: the path's sources come again when the marks of their table return."""
+    n, period = 9, (1 << 16) - 1
+    pairs = np.array([[0, 1, 2, 3, 4, 5, 7], [1, 2, 3, 4, 5, 6, 8]])
+    adjacency = walk_adjacency(Graph.from_edge_index(pairs, num_nodes=n), False)
+    path = np.arange(7)
+    sources = np.concatenate([path, np.full(period - 7, 7), path[::-1], path])
+    patches = Patches.empty(len(sources), 4)
+    push_ppr(*adjacency, sources, C, 1e-6, patches.index, patches.score)
+    np.testing.assert_array_equal(patches.index[-14:-7], patches.index[6::-1])
+    np.testing.assert_array_equal(patches.index[-7:], patches.index[:7])
+    np.testing.assert_array_equal(patches.score[-14:-7], patches.score[6::-1])
+
+
 def test_push_on_a_weighted_graph_with_small_weights(graphs, dense):
     """Degrees below 1: a bound that holds for numbers of neighbours does not hold for them."""
     rng = np.random.default_rng(1)
@@ -110,14 +124,28 @@ def test_push_on_a_weighted_graph_with_small_weights(graphs, dense):
     dense.check(push_patches(graph, PPR(size=6, c=C, eps=1e-7)), dense.scores("ppr", graph), atol=3e-6)
 
 
+@given(st.lists(st.integers(0, 2**31), min_size=1, max_size=50))
+@settings(deadline=None)
+def test_codes_of_numbers_of_edges(degrees):
+    """Exact below 128, else to a fifth of an octave."""
+    degree = np.array(degrees, dtype=float)
+    codes = degree_codes(degree, False)
+    assert codes.dtype == np.uint8
+    least = np.array([_least_degree(int(code), False) for code in codes])
+    few = degree < 128
+    np.testing.assert_array_equal(least[few], degree[few])
+    assert np.all(least <= degree)
+    assert np.all(degree[~few] < least[~few] * 2**0.2 * (1 + 1e-8))
+
+
 @given(st.lists(st.one_of(st.just(0.0), st.floats(1e-15, 1e15)), min_size=1, max_size=50))
 @settings(deadline=None)
-def test_degree_codes_are_lower_bounds(degrees):
-    """To a quarter of an octave, within the 64 octaves around 1 that a code covers."""
+def test_codes_of_sums_of_weights(degrees):
+    """Lower bounds to a quarter of an octave, within the 64 octaves around 1 that a code covers."""
     degree = np.array(degrees)
-    codes = degree_codes(degree)
+    codes = degree_codes(degree, True)
     assert codes.dtype == np.uint8
-    least = np.array([_least_degree(int(code)) for code in codes])
+    least = np.array([_least_degree(int(code), True) for code in codes])
     assert np.all(least <= degree)
     within = (degree > 2.0**-31) & (degree < 2.0**31)
     assert np.all(degree[within] < least[within] * 2**0.25 * (1 + 1e-8))

@@ -9,25 +9,30 @@ import numpy as np
 
 from gpatcher.kernels.compile import Array, jit, prefetch
 from gpatcher.kernels.overlay import Overlay, node_degree, overlay_row, row_length
-from gpatcher.kernels.topk import insert_sorted
 
-# A degree as one byte, because it is read at random for every edge: code k > 0 means a degree of at least
-# 2^((k - 128) / 4), code 0 any degree.
-_CODES = 256
+# A degree as one byte, because it is needed for every edge. Of an unweighted graph a code below 128 is the degree, code
+# 128 + k a degree of at least 2^(7 + k / 5); of a weighted one code k > 0 a degree of at least 2^((k - 128) / 4), code
+# 0 any degree.
+_CODES, _EXACT = 256, 128
 _HASH = np.uint32(0x9E3779B1)
-_FIRST_BITS = 15  # of the hash table, log2 of its slots: 384 KiB, which stay in the second-level cache
+_FIRST_BITS = 15  # of the hash table, log2 of its slots: 256 KiB, which stay in the second-level cache
 _MOST_BITS = 17  # of the table that a thread keeps; a larger one is made for the sources that need it
+_KEPT, _MADE = 16, 31  # bits of the position in a word of a table that is kept, or made for one source
+_LOW = np.uint64(0xFFFFFFFF)
 _HUGE_PAGE = 1 << 21
 _PACKED = 1 << 16  # neighbours packed at a time
 _AHEAD = 4  # pushes ahead of which the first lines of a row are prefetched
-_LINES, _LINE = 4, 16  # cache lines prefetched, and ids in one
+_LINES, _LINE = 2, 16  # cache lines prefetched, and ids in one
 
 
-def degree_codes(degree: Array) -> Array:
-    """Return a one-byte lower bound of each degree, exact to a quarter of an octave."""
+def degree_codes(degree: Array, weighted: bool) -> Array:
+    """Return a one-byte lower bound of each degree, exact to a quarter of an octave, below 128 edges exact."""
     with np.errstate(divide="ignore"):
         octave = np.log2(degree)
-    return np.clip(np.floor(4 * octave) + 128, 0, _CODES - 1).astype(np.uint8)
+    if weighted:
+        return np.clip(np.floor(4 * octave) + 128, 0, _CODES - 1).astype(np.uint8)
+    codes = np.clip(np.floor(5 * (octave - 7)) + _EXACT, _EXACT, _CODES - 1)
+    return np.where(degree < _EXACT, degree, codes).astype(np.uint8)
 
 
 def pack_codes(indices: Array, codes: Array) -> Array:
@@ -40,9 +45,11 @@ def pack_codes(indices: Array, codes: Array) -> Array:
 
 
 @jit
-def _least_degree(code: int) -> float:
-    """Return the lower bound of the degrees with this code, minus a margin for rounding."""
-    return 2.0 ** ((code - 128) / 4) * (1.0 - 1e-9) if code > 0 else 0.0
+def _least_degree(code: int, weighted: bool) -> float:
+    """Return the lower bound of the degrees with this code, minus a margin for rounding unless it is exact."""
+    if weighted:
+        return 2.0 ** ((code - 128) / 4) * (1.0 - 1e-9) if code > 0 else 0.0
+    return float(code) if code < _EXACT else 2.0 ** (7 + (code - _EXACT) / 5) * (1.0 - 1e-9)
 
 
 @jit
@@ -57,73 +64,66 @@ def _neighbour(entry: Any, codes: Array | None, added: Overlay) -> tuple[Any, An
 
 
 @jit
-def _slot(keys: Array, bits: int, node: Any) -> Any:
-    """Return the slot of a node in a hash table with open addressing and 2^bits slots.
-
-    Slots are unsigned, so that compiled code need not handle negative indices.
-    """
-    at = np.uint64(np.uint32(np.uint32(node) * _HASH) >> np.uint32(32 - bits))
-    while keys[at] != -1 and keys[at] != np.int32(node):
-        at = (at + np.uint64(1)) & np.uint64((1 << bits) - 1)
-    return at
-
-
-@jit
 def _push(
     indices: Array, weights: Array | None, first: int, last: int, amount: float,
     indptr: Array, degree: Array, codes: Array | None, added: Overlay, threshold: Array, eps: float,
-    keys: Array, residual: Array, bits: int, touched: Array, node_codes: Array,
-    queue: Array, used: int, tail: int,
-) -> tuple[int, int]:  # fmt: skip
-    """Add ``amount`` times the edge weight to each neighbour's residual; return slots used and end of the queue."""
-    mask, shift = np.uint64((1 << bits) - 1), np.uint32(32 - bits)
+    table: Array, bits: int, shift: int, epoch: int, nodes: Array, node_codes: Array, residual: Array,
+    queue: Array, used: Any, tail: int,
+) -> tuple[Any, int]:  # fmt: skip
+    """Add ``amount`` times the edge weight to each neighbour's residual; return nodes reached and end of the queue."""
+    mask, hash_shift = np.uint64((1 << bits) - 1), np.uint32(32 - bits)
+    most, tag = np.uint64((1 << shift) - 1), np.uint64(epoch << shift)
     for entry in range(first, last):
         e = np.uint64(entry)
         w, code = _neighbour(indices[e], codes, added)
-        at = np.uint64(np.uint32(np.uint32(w) * _HASH) >> shift)
-        key = keys[at]
-        while key != -1 and key != np.int32(w):
+        word = (w << np.uint64(32)) | tag
+        at = np.uint64(np.uint32(np.uint32(w) * _HASH) >> hash_shift)
+        position = table[at] ^ word
+        while position > most and position & _LOW <= most:  # taken by another node
             at = (at + np.uint64(1)) & mask
-            key = keys[at]
-        before = residual[at]
-        if key == -1:
-            before = 0.0
-            keys[at] = np.int32(w)
-            touched[used] = at
-            node_codes[used] = code
-            used += 1
+            position = table[at] ^ word
+        if position > most:  # new
+            position = used
+            used += np.uint64(1)
+            table[at] = word | position
+            nodes[position] = np.int32(w)
+            node_codes[position] = code
+        before = residual[position]
         now = before + (amount if weights is None else amount * weights[e])
-        residual[at] = now
+        residual[position] = now
         if now > threshold[code]:
-            limit = eps * node_degree(indptr, weights, degree, added, np.int64(w))
+            limit = threshold[code]
+            if not (weights is None and added is None and code < _EXACT):
+                limit = eps * node_degree(indptr, weights, degree, added, np.int64(w))
             if before <= limit < now and limit > 0:  # not in the queue yet, and with neighbours to push to
-                queue[tail] = np.int32(w)
+                queue[tail] = np.uint32(position)
                 tail += 1
+                prefetch(indptr, w)
     return used, tail
 
 
 @jit
 def _push_all(
     indptr: Array, indices: Array, weights: Array | None, degree: Array, codes: Array | None, added: Overlay,
-    threshold: Array, c: float, eps: float, keys: Array, residual: Array, bits: int,
-    touched: Array, node_codes: Array, queue: Array, pushed: Array, state: Array,
+    threshold: Array, c: float, eps: float, table: Array, bits: int, shift: int, epoch: int,
+    nodes: Array, node_codes: Array, residual: Array, queue: Array, pushed: Array, state: Array,
 ) -> bool:  # fmt: skip
     """Push until the queue is empty (True) or until a row might not fit into the arrays (False).
 
     A separate function because it never rebinds its arrays: compiled code then counts no references in its loops.
     """
-    used, head, tail = state[0], state[1], state[2]
+    used, head, tail = np.uint64(state[0]), state[1], state[2]
     while head < tail:
         if head + _AHEAD < tail:
-            later = queue[head + _AHEAD]
+            later = nodes[queue[head + _AHEAD]]
             if later < indptr.size - 1:
                 for line in range(_LINES):
                     prefetch(indices, np.uint64(indptr[later] + line * _LINE))
-        u = queue[head]
+        at = queue[head]
+        u = nodes[at]
         row = row_length(indptr, added, u)
-        if used + row > 1 << (bits - 1) or tail + row > queue.size:
+        if np.int64(used) + row > 1 << (bits - 1) or tail + row > queue.size:
             break
-        at = _slot(keys, bits, u)
         pushed[head] = residual[at]
         amount = c * residual[at] / node_degree(indptr, weights, degree, added, u)
         residual[at] = 0.0
@@ -132,7 +132,7 @@ def _push_all(
             first, last = indptr[u], indptr[u + 1]
             used, tail = _push(
                 indices, weights, first, last, amount, indptr, degree, codes, added, threshold, eps,
-                keys, residual, bits, touched, node_codes, queue, used, tail,
+                table, bits, shift, epoch, nodes, node_codes, residual, queue, used, tail,
             )  # fmt: skip
         if added is not None:
             own = overlay_row(added[0], u)
@@ -140,109 +140,171 @@ def _push_all(
                 first, last = added[1][own], added[1][own + 1]
                 used, tail = _push(
                     added[2], added[3], first, last, amount, indptr, degree, codes, added, threshold, eps,
-                    keys, residual, bits, touched, node_codes, queue, used, tail,
+                    table, bits, shift, epoch, nodes, node_codes, residual, queue, used, tail,
                 )  # fmt: skip
-    state[0], state[1], state[2] = used, head, tail
+    state[0], state[1], state[2] = np.int64(used), head, tail
     return head == tail
 
 
 @jit
+def _insert(key: int, tops: Array, which: int) -> None:
+    """Insert a key into one of two lists sorted in descending order, less its last; the result is in the other list.
+
+    Without a branch, so that it is compiled to vector instructions.
+    """
+    old, new = np.uint64(which), np.uint64(1 - which)
+    tops[new, 0] = max(tops[old, 0], key)
+    for i in range(1, tops.shape[1]):
+        j = np.uint64(i)
+        tops[new, j] = max(tops[old, j], min(tops[old, j - np.uint64(1)], key))
+
+
+@jit
 def _rank(
-    v: int, indptr: Array, weights: Array | None, degree: Array, added: Overlay, inv_sqrt: Array, c: float,
-    symmetric: bool, keys: Array, received: Array, touched: Array, node_codes: Array, used: int,
+    v: int, indptr: Array, weights: Array | None, degree: Array, added: Overlay, roots: Array, c: float,
+    symmetric: bool, nodes: Array, node_codes: Array, received: Array, used: int, tops: Array, last: Array,
     index: Array, score: Array,
 ) -> None:  # fmt: skip
-    """Write the patch of v from the nodes in the table, and clear the table."""
+    """Write the patch of v from the nodes that it reached, and clear what they received.
+
+    The top are kept as keys, the bits of a score above those of the node's complement: keys in descending order are
+    scores in descending and, where they tie, nodes in ascending order.
+    """
     index[0] = v
-    score[0] = (1.0 - c) * received[touched[0]]
-    keys[touched[0]] = -1
+    score[0] = (1.0 - c) * received[0]
     scale = 1.0 - c
     if symmetric:
         scale *= np.sqrt(node_degree(indptr, weights, degree, added, v))
     above = scale * (1.0 + 1e-6)  # a margin, so that rounding takes no score beyond its upper limit
-    members, values = index[1:], score[1:]
-    count = 0
+    score_bits = last.view(np.int32)
+    size = tops.shape[1]
+    tops[:] = -1
+    which = 0
     floor = 0.0
-    for i in range(1, used):
-        at = touched[i]
-        bound = inv_sqrt[node_codes[i]] if symmetric else 1.0
-        if above * received[at] * bound >= floor:
-            u = keys[at]
-            value = scale * received[at]
+    for i in range(1, used if size else 0):
+        code = node_codes[i]
+        if above * received[i] * (roots[0, code] if symmetric else 1.0) >= floor:
+            u = nodes[i]
+            value = scale * received[i]
             if symmetric:
-                value /= np.sqrt(node_degree(indptr, weights, degree, added, u))
-            count = insert_sorted(np.float32(value), u, values, members, count)
-            if 0 < count == values.size:
-                floor = values[count - 1]
-        keys[at] = -1
+                if weights is None and added is None and code < _EXACT:
+                    value /= roots[1, code]
+                else:
+                    value /= np.sqrt(node_degree(indptr, weights, degree, added, u))
+            last[0] = value
+            key = (np.int64(score_bits[0]) << 32) | (np.int64(_LOW) - u)
+            if key > tops[which, size - 1]:
+                _insert(key, tops, which)
+                which = 1 - which
+                if tops[which, size - 1] >= 0:
+                    score_bits[0] = tops[which, size - 1] >> 32
+                    floor = last[0]
+    received[:used] = 0.0
+    for j in range(size):
+        key = tops[which, j]
+        if key >= 0:
+            index[1 + j] = np.int64(_LOW) - (key & np.int64(_LOW))
+            score_bits[0] = key >> 32
+            score[1 + j] = last[0]
 
 
 @jit
 def _push_sources(
     indptr: Array, indices: Array, weights: Array | None, degree: Array, codes: Array | None, symmetric: bool,
     sources: Array, c: float, eps: float, index: Array, score: Array, added: Overlay,
-    keys: Array, residual: Array, touched: Array, node_codes: Array, queue: Array, pushed: Array,
+    kept: Array, epochs: Array, nodes: Array, node_codes: Array, residual: Array, queue: Array, pushed: Array,
 ) -> None:  # fmt: skip
-    threshold, inv_sqrt = np.empty(_CODES), np.empty(_CODES)  # bounds of eps · degree and of degree^-1/2, by code
+    threshold, roots = np.empty(_CODES), np.empty((2, _CODES))  # bounds of eps · degree, of degree^-1/2; degree^1/2
     for code in range(_CODES):
-        least = _least_degree(code)
+        least = _least_degree(code, weights is not None)
         threshold[code] = eps * least
-        inv_sqrt[code] = 1.0 / np.sqrt(least) if least > 0 else np.inf
+        roots[0, code] = 1.0 / np.sqrt(least) if least > 0 else np.inf
+        roots[1, code] = np.sqrt(least)
     first_bits = 4
     while first_bits < _FIRST_BITS and 1 << first_bits < 4 * indptr.size:
         first_bits += 1
     state = np.zeros(3, np.int64)
+    tops, last = np.empty((2, index.shape[1] - 1), np.int64), np.empty(1, np.float32)
     for s in range(sources.size):
         v = sources[s]
         if not node_degree(indptr, weights, degree, added, v) > 0:
             index[s, 0] = v
             score[s, 0] = 1.0 - c
             continue
-        bits = first_bits
-        at = _slot(keys, bits, v)
-        keys[at], residual[at] = v, 1.0
-        touched[0], node_codes[0], queue[0] = at, 0, v
-        state[0], state[1], state[2] = 1, 0, 1  # slots used, head and end of the queue
+        table, bits, shift, epoch = kept, first_bits, _KEPT, _next_epoch(kept, epochs)
+        nodes[0], node_codes[0], residual[0], queue[0] = v, 0, 1.0, 0
+        _enter(table, bits, shift, epoch, nodes, 1)
+        state[0], state[1], state[2] = 1, 0, 1  # nodes reached, head and end of the queue
         while not _push_all(
             indptr, indices, weights, degree, codes, added, threshold, c, eps,
-            keys, residual, bits, touched, node_codes, queue, pushed, state,
+            table, bits, shift, epoch, nodes, node_codes, residual, queue, pushed, state,
         ):  # fmt: skip
             used, head, tail = state[0], state[1], state[2]
-            row = row_length(indptr, added, queue[head])
+            row = row_length(indptr, added, nodes[queue[head]])
             if tail + row > queue.size:
                 old_queue, old_pushed = queue, pushed
-                queue, pushed = np.empty(2 * (tail + row), np.int32), np.empty(2 * (tail + row))
+                queue, pushed = np.empty(2 * (tail + row), np.uint32), np.empty(2 * (tail + row))
                 queue[:tail] = old_queue[:tail]
                 pushed[:head] = old_pushed[:head]
             if used + row > 1 << (bits - 1):
-                # rehash into a table with room for the next row
+                # a table with room for the next row
                 while used + row > 1 << (bits - 1):
                     bits += 2
-                nodes, values = keys[touched[:used]], residual[touched[:used]]
-                keys[touched[:used]] = -1
-                if 1 << bits > keys.size:
-                    keys, residual = np.full(1 << bits, -1, np.int32), np.empty(1 << bits)
-                    old_codes = node_codes
-                    touched, node_codes = np.empty(1 << (bits - 1), np.uint32), np.empty(1 << (bits - 1), np.uint8)
-                    node_codes[:used] = old_codes[:used]
-                for i in range(used):
-                    at = _slot(keys, bits, nodes[i])
-                    keys[at], residual[at], touched[i] = nodes[i], values[i], at
+                if bits <= _MOST_BITS:
+                    epoch = _next_epoch(kept, epochs)
+                else:
+                    table, shift, epoch = np.zeros(1 << bits, np.uint64), _MADE, 1
+                    if 1 << (bits - 1) > nodes.size:
+                        old_nodes, old_codes, old_residual = nodes, node_codes, residual
+                        room = 1 << (bits - 1)
+                        nodes, node_codes = np.empty(room, np.int32), np.empty(room, np.uint8)
+                        residual = np.zeros(room)
+                        nodes[:used], node_codes[:used] = old_nodes[:used], old_codes[:used]
+                        residual[:used] = old_residual[:used]
+                        old_residual[:used] = 0.0
+                _enter(table, bits, shift, epoch, nodes, used)
         for i in range(state[1]):
-            residual[_slot(keys, bits, queue[i])] += pushed[i]
+            residual[queue[i]] += pushed[i]
         _rank(
-            v, indptr, weights, degree, added, inv_sqrt, c, symmetric,
-            keys, residual, touched, node_codes, state[0], index[s], score[s],
+            v, indptr, weights, degree, added, roots, c, symmetric,
+            nodes, node_codes, residual, state[0], tops, last, index[s], score[s],
         )  # fmt: skip
 
 
+@jit
+def _next_epoch(table: Array, epochs: Array) -> int:
+    """Empty a table that is kept: its words are of another epoch than the one returned."""
+    epochs[0] += 1
+    if epochs[0] == 1 << (32 - _KEPT):
+        table[:] = 0
+        epochs[0] = 1
+    return epochs[0]
+
+
+@jit
+def _enter(table: Array, bits: int, shift: int, epoch: int, nodes: Array, used: int) -> None:
+    """Enter the positions of nodes into an empty table with open addressing and 2^bits slots.
+
+    A word has the node in its upper half, then the epoch, and the position in the lowest ``shift`` bits. Slots and
+    positions are unsigned, so that compiled code need not handle negative indices.
+    """
+    mask, most = np.uint64((1 << bits) - 1), np.uint64((1 << shift) - 1)
+    for i in range(used):
+        at = np.uint64(np.uint32(np.uint32(nodes[i]) * _HASH) >> np.uint32(32 - bits))
+        word = (np.uint64(nodes[i]) << np.uint64(32)) | np.uint64(epoch << shift)
+        while (table[at] ^ word) & _LOW <= most:
+            at = (at + np.uint64(1)) & mask
+        table[at] = word | np.uint64(i)
+
+
 def _make_workspace() -> tuple[Array, ...]:
-    """Return an empty hash table, its slots in use with the codes of their nodes, and a queue with pushed amounts.
+    """Return an empty hash table and its epoch, the nodes reached with codes and residuals, a queue, pushed amounts.
 
     They are parts of one array that is large enough for huge pages, because the table is read at random.
     """
     slots = 1 << _MOST_BITS
-    shapes = ((slots, "f8"), (slots, "f8"), (slots, "i4"), (slots, "i4"), (slots // 2, "u4"), (slots // 2, "u1"))
+    room = slots // 2
+    shapes = ((slots, "u8"), (room, "f8"), (slots, "f8"), (slots, "u4"), (room, "i4"), (room, "u1"))
     buffer = np.empty(3 * _HUGE_PAGE, np.uint8)
     at = -buffer.ctypes.data % _HUGE_PAGE
     parts = []
@@ -250,9 +312,10 @@ def _make_workspace() -> tuple[Array, ...]:
         size = count * np.dtype(dtype).itemsize
         parts.append(buffer[at : at + size].view(dtype))
         at += size
-    residual, pushed, keys, queue, touched, node_codes = parts
-    keys[:] = -1
-    return keys, residual, touched, node_codes, queue, pushed
+    table, residual, pushed, queue, nodes, node_codes = parts
+    table[:] = 0
+    residual[:] = 0.0
+    return table, np.zeros(1, np.int64), nodes, node_codes, residual, queue, pushed
 
 
 _THREAD = threading.local()
@@ -281,13 +344,12 @@ def push_ppr(
     ends at a node without out-edges. Time and memory per source do not depend on n.
 
     A node's estimate plus (1 - c) times its residual equals (1 - c) times all that the node ever received: what it
-    pushed, which is stored with the queue, and its residual, which is stored in a hash table. For most nodes the code
-    of `degree_codes` alone rules out a push and a rank in the top p, so that their degree is never read. Without
-    ``codes`` they are in ``indices``, see `pack_codes`: one random read less per edge. ``index`` and ``score``, shape
-    (b, p), start as -1 and 0.
+    pushed, which is stored with the queue, and its residual. Nodes that a source reaches are numbered in their order,
+    so that what belongs to them lies together; a hash table has their positions. The code of `degree_codes` is the
+    degree, or rules out a push and a rank in the top p for most nodes, so that few degrees are read. Without ``codes``
+    they are in ``indices``, see `pack_codes`: one random read less per edge. ``index`` and ``score``, shape (b, p),
+    start as -1 and 0.
     """
-    if not hasattr(_THREAD, "workspace"):
-        _THREAD.workspace = _make_workspace()
-    _push_sources(
-        indptr, indices, weights, degree, codes, symmetric, sources, c, eps, index, score, added, *_THREAD.workspace
-    )
+    workspace = _THREAD.__dict__.pop("workspace", None) or _make_workspace()
+    _push_sources(indptr, indices, weights, degree, codes, symmetric, sources, c, eps, index, score, added, *workspace)
+    _THREAD.workspace = workspace  # not after an error, which would leave residuals of a source in it

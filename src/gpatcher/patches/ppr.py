@@ -123,8 +123,9 @@ def walk_adjacency(graph: Graph, self_loops: bool, direction: str = "both") -> W
         matrix = directed_adjacency(graph, self_loops, direction)
         indptr, indices, weights = matrix.indptr.astype(np.int64), matrix.indices, matrix.data
         degree = np.asarray(matrix.sum(axis=1))
+    codes = degree_codes(degree, weights is not None)
     weights = None if weights is None else _read_only(weights)
-    indptr, indices, degree, codes = map(_read_only, (indptr, indices, degree, degree_codes(degree)))
+    indptr, indices, degree, codes = map(_read_only, (indptr, indices, degree, codes))
     return WalkAdjacency(indptr, indices, weights, degree, codes, direction == "both")
 
 
