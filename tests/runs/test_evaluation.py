@@ -17,8 +17,9 @@ from gpatcher.model.gpatcher import ModelConfig
 from gpatcher.patches import PPR
 from gpatcher.report.run import write_run_page
 from gpatcher.runs import evaluation as module
-from gpatcher.runs.evaluation import evaluate, evaluated_nodes, read_evaluation, write_evaluation
+from gpatcher.runs.evaluation import evaluate, evaluated_nodes
 from gpatcher.runs.fit import train_baselines
+from gpatcher.runs.results import read_evaluation, write_evaluation
 from gpatcher.spectral.heterophily import heterophily
 from gpatcher.training.loop import TrainConfig
 from gpatcher.training.metrics import measure_all

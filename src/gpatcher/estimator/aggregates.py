@@ -30,7 +30,8 @@ from gpatcher.tables.typed_encoder import Encoder
 from gpatcher.training.task import Regression
 from gpatcher.trust.calibration import calibrate
 from gpatcher.trust.columns import column_groups
-from gpatcher.trust.explain import Describer, Explanation, shorten, top_two
+from gpatcher.trust.explain import Describer, shorten, top_two
+from gpatcher.trust.explanation import Explanation
 
 _ROWS = 1 << 16  # nodes predicted at a time
 _ABSENT = -12.0  # logit of a class without training nodes

@@ -23,7 +23,7 @@ from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.tables.typed_encoder import Encoder
 from gpatcher.training.task import Classification, Regression, Task, task_of
 from gpatcher.trust.calibration import Calibration, Intervals
-from gpatcher.trust.explain import Explanation
+from gpatcher.trust.explanation import Explanation
 
 
 class NodeModel(NestedParameters, ABC):

@@ -37,43 +37,14 @@ from gpatcher.patches.base import Progress as ExtractionProgress
 from gpatcher.patches.spectral import AdaptiveFilter, SpectralPatches
 from gpatcher.patches.store import PatchTable
 from gpatcher.scale.executors import RayEngine
+from gpatcher.spectral.results import FilterResponse
 from gpatcher.tables.typed_encoder import Encoder
 from gpatcher.training.loop import FitResult, Progress, TrainConfig, fit, predict_logits
 from gpatcher.training.task import Regression
 from gpatcher.trust.calibration import calibrate
 from gpatcher.trust.columns import column_groups
-from gpatcher.trust.explain import Explanation, explain_nodes
-
-
-@dataclass(frozen=True, eq=False)
-class FilterResponse:
-    """The frequency response of a filter.
-
-    Parameters
-    ----------
-    values : float array
-        λ from -1 (high frequency) to 1 (low).
-    response : float array
-        g(λ) after training.
-    start : float array
-        g(λ) before training.
-    """
-
-    values: FloatArray
-    response: FloatArray
-    start: FloatArray
-
-    def plot(self) -> Any:
-        """Return a plotly figure of the response."""
-        import plotly.graph_objects as go
-
-        figure = go.Figure()
-        dotted = {"dash": "dot", "color": "#8a94a0"}
-        figure.add_scatter(x=self.values, y=self.start, name="before training", line=dotted)
-        figure.add_scatter(x=self.values, y=self.response, name="after training", line={"color": "#2f6fb0"})
-        figure.update_xaxes(title="eigenvalue λ (low frequency on the left)", range=[1.02, -1.02])
-        figure.update_yaxes(title="response g(λ)")
-        return figure
+from gpatcher.trust.explain import explain_nodes
+from gpatcher.trust.explanation import Explanation
 
 
 @dataclass(frozen=True, eq=False)

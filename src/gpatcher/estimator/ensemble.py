@@ -43,7 +43,8 @@ from gpatcher.scale.executors import Engine, ProcessEngine
 from gpatcher.tables.typed_encoder import Encoder
 from gpatcher.training.task import Regression
 from gpatcher.trust.calibration import calibrate, fit_temperature
-from gpatcher.trust.explain import Describer, Explanation, combine, top_two
+from gpatcher.trust.explain import Describer, combine, top_two
+from gpatcher.trust.explanation import Explanation
 
 _MEMBERS = "members"
 _FIGURES = ("weight", "temperature", "loss", "accuracy", "seconds", "stopped")
