@@ -310,7 +310,7 @@ class AutoModel(NodeModel):
         """Return which nodes have a label that the final models were trained on."""
         return np.isin(nodes, np.concatenate([self.split_.train, self.split_.val, self.split_.test]))
 
-    def _attach(self, graph: Graph | None) -> Graph:
+    def _attach(self, graph: Graph | None, nodes: IntArray | None = None) -> Graph:
         if graph is None:
             if not hasattr(self, "_graph"):
                 raise InputError("a loaded model does not contain its graph; pass it: predict(graph)")
