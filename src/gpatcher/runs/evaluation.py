@@ -30,8 +30,9 @@ from gpatcher.trust.explanation import Explanation
 # on larger graphs the edges are not read, to stay within the memory limit
 _MAX_NODES, _MAX_EDGES = 200_000, 20_000_000
 LEVELS = (0.8, 0.9, 0.95)  # of conformal sets and intervals
-_EXPLAINED, _EXPLAINED_WRONG = 200, 150  # nodes to explain, and the maximum of misclassified ones among them
-_FEWER = 20  # with several rounds, where an explanation covers the whole receptive field
+_EXPLAINED = 200  # nodes to explain; at most three quarters are misclassified
+_FEW = 10  # of an ensemble, or with several rounds, where an explanation covers the whole receptive field
+_WORK = 10_000_000  # edges times rounds that explanations may read
 _MAX_CHANGED = 20_000  # nodes up to which predictions on changed graphs are computed
 Scores = tuple[float, float, float, float | None, float | None]  # score, low, high, rmse and mae of a `Row`
 
@@ -130,9 +131,7 @@ def measure_results(
         diagnosis = diagnose(graph)
         if graph.n <= _MAX_CHANGED:
             importance = measure_importance(model, graph, nodes, encoder)
-        if not isinstance(model, PatchModel):  # seconds for each node
-            notes = [*notes, "Single nodes of an ensemble are explained by 'gpatcher explain RUN ID'."]
-        elif model.class_names_[1:] or graph.is_regression:
+        if model.class_names_[1:] or graph.is_regression:
             chosen, errors, shown = _sample(model, graph)
             explanations = model.explain_nodes(chosen, graph)
     training = getattr(model, "result_", None)
@@ -207,16 +206,27 @@ def _leaderboard(
     return sorted(rows, key=lambda row: (-row.score, row.role) if row.rmse is None else (row.rmse, row.role))
 
 
-def _sample(model: PatchModel, graph: Graph) -> tuple[IntArray, int, int]:
+def _count_explained(model: NodeModel, graph: Graph) -> int:
+    """Return how many nodes to explain."""
+    if isinstance(model, PatchModel) and model.model.rounds == 1:
+        return _EXPLAINED
+    if isinstance(model, PatchModel):
+        return _FEW
+    assert isinstance(model, AutoModel)
+    rounds = sum(member.candidate.settings.get("model", {}).get("rounds", 1) for member in model.used)
+    return int(np.clip(_WORK // max(1, rounds * graph.stored_edges), 1, _FEW))
+
+
+def _sample(model: NodeModel, graph: Graph) -> tuple[IntArray, int, int]:
     """Choose nodes to explain: those with the largest errors first, test before validation, then others at random."""
     split = model.split_
     held_out = labelled(graph, np.concatenate([split.test, split.val]))
     score = model.task_.node_scores(model.decision_function(graph, held_out), graph.labels()[held_out])
     wrong = held_out[np.argsort(score, kind="stable")[: int((score < 1).sum())]]
-    share = 1 if model.model.rounds == 1 else _FEWER
-    first = wrong[: _EXPLAINED_WRONG // share]
+    count = _count_explained(model, graph)
+    first = wrong[: max(1, 3 * count // 4)]
     rest = np.setdiff1d(np.arange(graph.n), first)
-    others = np.random.default_rng(0).choice(rest, min(rest.size, _EXPLAINED // share - first.size), replace=False)
+    others = np.random.default_rng(0).choice(rest, min(rest.size, count - first.size), replace=False)
     return np.concatenate([first, np.sort(others)]), int(wrong.size), int(first.size)
 
 
