@@ -22,7 +22,7 @@ from rich.table import Table as RichTable
 from gpatcher.baselines.gcn import GCN
 from gpatcher.baselines.mlp import MLP
 from gpatcher.datasets.synthetic import csbm
-from gpatcher.estimator.classifier import FilterResponse, GPatcherClassifier
+from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.graph.graph import Graph
 from gpatcher.io import make_folder
 from gpatcher.model.gpatcher import ModelConfig
@@ -32,6 +32,7 @@ from gpatcher.report.diagnosis import write_diagnosis
 from gpatcher.report.page import Figure, Notes, Table, write_page
 from gpatcher.spectral.diagnosis import diagnose
 from gpatcher.spectral.heterophily import heterophily as measure_heterophily
+from gpatcher.spectral.results import FilterResponse
 from gpatcher.training.loop import TrainConfig, fit
 from gpatcher.trust.palette import BLUE, GREY, ORANGE, class_colour, model_colour
 

@@ -15,10 +15,11 @@ from gpatcher.model.gpatcher import ModelConfig
 from gpatcher.patches import AdaptiveFilter
 from gpatcher.report.explanation import write_explanation
 from gpatcher.report.run import in_short, merge_small, write_run_page
-from gpatcher.runs.evaluation import BaselineResult, Groups, evaluate, read_evaluation, write_evaluation
+from gpatcher.runs.evaluation import evaluate
+from gpatcher.runs.results import BaselineResult, Groups, read_evaluation, write_evaluation
 from gpatcher.tables.load import read_tables
 from gpatcher.training.loop import TrainConfig
-from gpatcher.trust.explain import hops_text
+from gpatcher.trust.explanation import hops_text
 from gpatcher.trust.palette import class_colour, model_colour
 
 QUICK = {

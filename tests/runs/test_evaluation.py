@@ -11,14 +11,16 @@ from gpatcher.codec import to_json
 from gpatcher.datasets.synthetic import csbm
 from gpatcher.errors import InputError
 from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.estimator.ensemble import AutoClassifier
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
 from gpatcher.model.gpatcher import ModelConfig
 from gpatcher.patches import PPR
 from gpatcher.report.run import write_run_page
 from gpatcher.runs import evaluation as module
-from gpatcher.runs.evaluation import evaluate, evaluated_nodes, read_evaluation, write_evaluation
+from gpatcher.runs.evaluation import evaluate, evaluated_nodes
 from gpatcher.runs.fit import train_baselines
+from gpatcher.runs.results import read_evaluation, write_evaluation
 from gpatcher.spectral.heterophily import heterophily
 from gpatcher.training.loop import TrainConfig
 from gpatcher.training.metrics import measure_all
@@ -100,10 +102,22 @@ def test_misclassified_nodes_are_explained_first(graph, fitted, evaluation, monk
     nodes = [e.node for e in evaluation.explanations]
     assert nodes[: len(wrong)] == wrong.tolist()
     assert len(set(nodes)) == len(nodes) == 200
-    monkeypatch.setattr(module, "_EXPLAINED_WRONG", 3)
-    monkeypatch.setattr(module, "_EXPLAINED", 10)
+    monkeypatch.setattr(module, "_EXPLAINED", 4)
     few = evaluate(fitted, graph)
-    assert (few.misclassified, few.misclassified_shown, len(few.explanations)) == (len(wrong), 3, 10)
+    assert (few.misclassified, few.misclassified_shown, len(few.explanations)) == (len(wrong), 3, 4)
+
+
+def test_some_nodes_of_an_ensemble_are_explained(graph, monkeypatch, tmp_path):
+    model = AutoClassifier(quality="quick").fit(graph)
+    evaluation = evaluate(model, graph)
+    assert len(evaluation.explanations) == 10
+    for explanation in evaluation.explanations:
+        [logits] = model.decision_function(graph, [explanation.node])
+        assert explanation.margin == pytest.approx(abs(logits[0] - logits[1]), abs=1e-4)
+    page = write_run_page(evaluation, tmp_path / "report.html").read_text()
+    assert "The list has 10 of 200 nodes" in page
+    monkeypatch.setattr(module, "_WORK", 1)
+    assert len(evaluate(model, graph).explanations) == 1
 
 
 def test_without_labelled_test_nodes_validation_is_evaluated(graph):

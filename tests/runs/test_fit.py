@@ -21,10 +21,10 @@ from gpatcher.graph.split import plan_runs, stratified_split
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.io import locked
 from gpatcher.report.run import write_run_page
-from gpatcher.runs.evaluation import read_evaluation
 from gpatcher.runs.fit import FitOptions, FitProgress, _remove_checkpoints, fit_splits, train_baselines
 from gpatcher.runs.predict import prediction_columns
 from gpatcher.runs.records import read_records
+from gpatcher.runs.results import read_evaluation
 from gpatcher.runs.run import Job, run_job
 from gpatcher.runs.settings import complete
 

@@ -23,10 +23,10 @@ from gpatcher.graph.graph import Graph
 from gpatcher.report.explanation import write_explanation
 from gpatcher.report.run import write_run_page
 from gpatcher.runs.estimate import estimate_fit
-from gpatcher.runs.evaluation import RegressionEvaluation, read_evaluation
 from gpatcher.runs.fit import FitOptions, fit_splits
 from gpatcher.runs.predict import write_predictions
 from gpatcher.runs.records import summarise
+from gpatcher.runs.results import RegressionEvaluation, read_evaluation
 from gpatcher.runs.run import Job, run_job
 from gpatcher.serve.run import ServedRun
 from gpatcher.spectral.diagnosis import diagnose

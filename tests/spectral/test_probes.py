@@ -9,7 +9,8 @@ from gpatcher.datasets.synthetic import colouring, csbm, monophily
 from gpatcher.graph.graph import Graph
 from gpatcher.spectral import probes as module
 from gpatcher.spectral.diagnosis import diagnose
-from gpatcher.spectral.probes import Probe, best_source, probe_sources
+from gpatcher.spectral.probes import best_source, probe_sources
+from gpatcher.spectral.results import Probe
 
 
 @pytest.mark.parametrize("penalty", [0.1, 1.0])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+import scipy  # its modules load on first use
 
 from gpatcher.arrays import FloatArray
 from gpatcher.bench.plan import dataset_title, row_title
@@ -31,7 +31,7 @@ def paired_p(a: Sequence[float], b: Sequence[float], ratio: float = 0.0) -> floa
     if variance < 1e-20:
         return 1.0 if abs(difference.mean()) < 1e-10 else 0.0
     t = difference.mean() / math.sqrt(variance)
-    return float(2 * stats.t.sf(abs(t), difference.size - 1))
+    return float(2 * scipy.stats.t.sf(abs(t), difference.size - 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ class Ranks:
 
 def critical_difference(models: int, datasets: int, alpha: float = 0.05) -> float:
     """Return Nemenyi's critical difference of mean ranks, q √(k (k + 1) / (6 N)), as in Demšar (2006)."""
-    q = stats.studentized_range.ppf(1 - alpha, models, np.inf) / math.sqrt(2)
+    q = scipy.stats.studentized_range.ppf(1 - alpha, models, np.inf) / math.sqrt(2)
     return float(q * math.sqrt(models * (models + 1) / (6 * datasets)))
 
 
@@ -114,9 +114,9 @@ def rank(means: Mapping[str, Mapping[str, float]]) -> Ranks | None:
             f"{', '.join(map(dataset_title, names))} {verb} not run by {', '.join(map(row_title, without))}"
         )
     table = np.array([[means[m][d] for m in models] for d in datasets])
-    ranks = stats.rankdata(-np.round(table, 10), axis=1)
+    ranks = scipy.stats.rankdata(-np.round(table, 10), axis=1)
     p = distance = None
     if len(models) >= 3 and len(datasets) >= 2:
-        p = float(stats.friedmanchisquare(*ranks.T).pvalue) if np.ptp(ranks) > 0 else 1.0
+        p = float(scipy.stats.friedmanchisquare(*ranks.T).pvalue) if np.ptp(ranks) > 0 else 1.0
         distance = critical_difference(len(models), len(datasets))
     return Ranks(tuple(models), tuple(datasets), ranks, p, distance, tuple(left_out))

@@ -5,6 +5,7 @@ One file per group of commands. Heavy modules are imported inside the commands, 
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from io import TextIOWrapper
@@ -29,6 +30,7 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line; a user's mistake ends with one line and exit code 2, never with a traceback."""
+    gc.set_threshold(100_000, 20, 20)  # what imports allocate stays; looking for garbage in it takes half a second
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a path or an encoding may not be UTF-8
     try:

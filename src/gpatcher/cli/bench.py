@@ -247,7 +247,7 @@ def report(
     screen = console()
     if (folder / "evaluation.json").is_file():
         from gpatcher.report.run import write_run_page
-        from gpatcher.runs.evaluation import read_evaluation
+        from gpatcher.runs.results import read_evaluation
 
         if markdown or csv or latex:
             raise InputError(f"--markdown, --csv and --latex are tables of a bench; {folder} is a run")

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gpatcher.graph.graph import Graph
-    from gpatcher.runs.evaluation import Evaluation, RegressionEvaluation
     from gpatcher.runs.fit import FitProgress
     from gpatcher.runs.later import LaterNodes
     from gpatcher.runs.records import Record
+    from gpatcher.runs.results import Evaluation, RegressionEvaluation
     from gpatcher.scale.executors import RayEngine
     from gpatcher.tables.result import Tables
 
@@ -159,8 +159,8 @@ def fit(
         graph = replace(graph, name=name)
 
     from gpatcher.report.run import write_run_page
-    from gpatcher.runs.evaluation import read_evaluation
     from gpatcher.runs.fit import FitOptions, fit_splits
+    from gpatcher.runs.results import read_evaluation
 
     options = FitOptions(
         splits=splits or ("all" if folds else "0"),

@@ -71,7 +71,7 @@ def predict(
         raise InputError(f"--escape-formulas is for a .csv file, and predictions go to {target}; leave it out")
     screen = console()
     with step("reading the graph"):
-        graph, source = load_run_graph(folder, root)
+        graph, source, encoder = load_run_graph(folder, root)
     if to_table is not None and str(places["database"]) == source.get("database"):
         _check_not_read(to_table, source)
 
@@ -80,7 +80,7 @@ def predict(
     label_type = source.get(LABEL_TYPE)
     if nodes:
         with warnings_as_notes(), step("reading the tables"):
-            unseen = read_unseen(graph, places, folder, source)
+            unseen = read_unseen(graph, places, source, encoder)
         with step("predicting"):
             from gpatcher.estimator.ensemble import load_model
 
@@ -169,15 +169,13 @@ def explain(
     with step("looking the node up"):
         import numpy as np
 
-        from gpatcher.estimator.folder import open_tables
         from gpatcher.trust.lookup import find_node
 
-        graph, _ = load_run_graph(folder, root)
+        graph, _, encoder = load_run_graph(folder, root)
         position = find_node(graph, node)
-        kept = open_tables(folder)
-    classifier = load_run_model(folder, graph)
+    classifier = load_run_model(folder)
     with step("explaining"):
-        explanation = classifier.explain(position, graph, None if kept is None else kept[1])
+        explanation = classifier.explain(position, graph, encoder)
     found, change = {}, []
     if counterfactual:
         with step("changing its edges"):
@@ -215,7 +213,7 @@ def export(
     """Write the trained model as ONNX and check with onnxruntime that its outputs agree."""
     check_out(out)
     with step("reading the graph"):
-        graph, _ = load_run_graph(folder, root)
+        graph = load_run_graph(folder, root)[0]
     classifier = load_run_model(folder, graph)
     with step("exporting"):
         from gpatcher.estimator.onnx import export_onnx

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gpatcher.graph.graph import Graph
     from gpatcher.graph.unseen import UnseenNodes
     from gpatcher.tables.result import Tables
+    from gpatcher.tables.typed_encoder import Encoder
 
 _data = partial(option, panel="Data")
 SOURCE_HELP = (
@@ -276,29 +277,26 @@ def load_source_tables(source: dict[str, Any], seed: int | None = None) -> Table
         return tables if seed is None else tables.with_split(seed=seed)
 
 
-def read_unseen(graph: Graph, places: dict[str, Any], folder: Path, source: dict[str, Any]) -> UnseenNodes:
+def read_unseen(graph: Graph, places: dict[str, Any], source: dict[str, Any], encoder: Encoder | None) -> UnseenNodes:
     """Read tables of unseen nodes and their edges, see `table_places`, in the columns that the graph was read from."""
-    from gpatcher.estimator.folder import open_tables
     from gpatcher.graph.unseen import UnseenNodes
     from gpatcher.tables.unseen import read_new_tables
 
-    kept = open_tables(folder)
     options = {**source, "database": places.get("database")}
-    encoder = None if kept is None else kept[1]
     ids, x, edge_index, weights = read_new_tables(graph, places["nodes"], places["edges"], encoder, options)
     return UnseenNodes.join(graph, edge_index, x, len(ids), weights=weights, node_ids=ids)
 
 
-def load_run_graph(folder: Path, root: Path | None) -> tuple[Graph, dict[str, Any]]:
-    """Load the graph that a saved model was trained on; return it and where it came from."""
+def load_run_graph(folder: Path, root: Path | None) -> tuple[Graph, dict[str, Any], Encoder | None]:
+    """Load the graph of a run; see `gpatcher.estimator.folder.load_run_graph`."""
     from gpatcher.estimator.folder import load_run_graph
 
     with warnings_as_notes():
         return load_run_graph(folder, root)
 
 
-def load_run_model(folder: Path, graph: Graph, patches: Path | None = None) -> NodeModel:
-    """Load the model that `gpatcher fit` wrote into a folder; ``graph`` is the one it was trained on."""
+def load_run_model(folder: Path, graph: Graph | None = None, patches: Path | None = None) -> NodeModel:
+    """Load the model that `gpatcher fit` wrote into a folder, and prepare the graph that it was trained on."""
     with step("loading the model"):
         from gpatcher.estimator.ensemble import load_model
 

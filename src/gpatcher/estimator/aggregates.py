@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from scipy.special import log_softmax
 
-from gpatcher.arrays import FloatArray, IntArray, as_node_index
+from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.codec import from_json
 from gpatcher.errors import InputError
 from gpatcher.estimator.base import NodeModel, labelled
@@ -30,7 +30,8 @@ from gpatcher.tables.typed_encoder import Encoder
 from gpatcher.training.task import Regression
 from gpatcher.trust.calibration import calibrate
 from gpatcher.trust.columns import column_groups
-from gpatcher.trust.explain import Describer, Explanation, shorten, top_two
+from gpatcher.trust.explain import Describer, shorten, top_two
+from gpatcher.trust.explanation import Explanation
 
 _ROWS = 1 << 16  # nodes predicted at a time
 _ABSENT = -12.0  # logit of a class without training nodes
@@ -177,8 +178,7 @@ class AggregateModel(NodeModel):
             if nodes is not None:
                 raise InputError("nodes selects nodes of a graph; leave it out for unseen nodes")
             return self._unseen_logits(graph)
-        graph = self._attach(graph)
-        ids = np.arange(graph.n) if nodes is None else as_node_index(nodes, graph.n)
+        graph, ids = self._select(graph, nodes)
         parts = [self._logits(self._columns(part)) for part in np.split(ids, range(_ROWS, len(ids), _ROWS))]
         return np.concatenate(parts)
 
@@ -220,8 +220,7 @@ class AggregateModel(NodeModel):
         among the members by weight.
         """
         self._check_fitted()
-        graph = self._attach(graph)
-        ids = as_node_index(nodes, graph.n)
+        graph, ids = self._select(graph, nodes)
         rows, logits = self._columns(ids), self.decision_function(graph, ids)
         asked = pairs is not None
         regression = isinstance(self.task_, Regression)
@@ -298,15 +297,15 @@ class AggregateModel(NodeModel):
         shares = np.divide(parts, total, out=np.full_like(parts, 1 / len(parts)), where=total > 0)
         return np.asarray(shares @ own)
 
-    def _attach(self, graph: Graph | None) -> Graph:
-        if graph is None:
-            if not hasattr(self, "_prepared"):
-                raise InputError("a loaded model does not contain its graph; pass it: predict(graph)")
-            return self._prepared.graph
-        if hasattr(self, "_prepared") and self._prepared.fits(graph, self.extractors_, self.features, "cpu"):
-            return graph
+    def _attach(self, graph: Graph | None, nodes: IntArray | None = None) -> Graph:
+        if self._is_prepared(graph, nodes, "cpu"):
+            return self._prepared_graph(graph)
+        graph = self._prepared_graph(graph)
         self._check_edges(graph)
-        self._prepared = prepare(graph, self.extractors_, self.features, memory=self.memory, shared=self.shared)
+        nodes = None if hasattr(self, "_prepared") else nodes  # asked again: make all patches once
+        self._prepared = prepare(
+            graph, self.extractors_, self.features, memory=self.memory, shared=self.shared, nodes=nodes
+        )
         self._own_of = None
         return graph
 

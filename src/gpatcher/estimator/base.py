@@ -20,10 +20,12 @@ from gpatcher.estimator.prepare import Prepared
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split, is_labelled, stratified_split
 from gpatcher.graph.unseen import UnseenNodes
+from gpatcher.model.inputs import FeatureConfig
+from gpatcher.patches.base import Extractor
 from gpatcher.tables.typed_encoder import Encoder
 from gpatcher.training.task import Classification, Regression, Task, task_of
 from gpatcher.trust.calibration import Calibration, Intervals
-from gpatcher.trust.explain import Explanation
+from gpatcher.trust.explanation import Explanation
 
 
 class NodeModel(NestedParameters, ABC):
@@ -50,6 +52,8 @@ class NodeModel(NestedParameters, ABC):
     fingerprint_: str
     class_names_: list[str]  # empty in a regression
     saved_in: Path | None = None  # the folder it was read from, for messages
+    extractors_: tuple[Extractor, ...]  # of models that read patches, as are the next two
+    features: FeatureConfig
     _prepared: Prepared
     shared: list[Prepared] | None = None  # with the other models of an ensemble, see `prepare`
 
@@ -129,14 +133,14 @@ class NodeModel(NestedParameters, ABC):
     def on_graph(self, graph: Graph, shared: list[Prepared] | None = None) -> Self:
         """Return a copy with the same weights that reads another graph of the same nodes, such as without an edge.
 
-        ``shared`` are prepared graphs that it may reuse, see `prepare`.
+        The copy must be given the graph when it predicts. ``shared`` are prepared graphs that it may reuse, see
+        `prepare`.
         """
         saved = self.to_saved()
         if graph.fingerprint != saved.fingerprint:  # a patch table is of the graph itself
             saved = replace(saved, fingerprint=graph.fingerprint, details={**saved.details, "patch_table": None})
         model = self.restore(saved)
         model.shared = shared
-        model._attach(graph)
         return model
 
     def prepared(self) -> list[Prepared]:
@@ -187,8 +191,32 @@ class NodeModel(NestedParameters, ABC):
         return Path(folder)
 
     @abstractmethod
-    def _attach(self, graph: Graph | None) -> Graph:
-        """Return the graph, prepared for this model; a loaded model must be given it once."""
+    def _attach(self, graph: Graph | None, nodes: IntArray | None = None) -> Graph:
+        """Return the graph, prepared for this model and at least these nodes; a loaded model must be given it once."""
+
+    def _is_prepared(self, graph: Graph | None, nodes: IntArray | None, device: str) -> bool:
+        """Return whether this graph, by default that of the last call, is prepared for these nodes, by default all."""
+        if not hasattr(self, "_prepared"):
+            return False
+        if graph is None:
+            return self._prepared.has_nodes(nodes)
+        return self._prepared.fits(graph, self.extractors_, self.features, device, nodes)
+
+    def _prepared_graph(self, graph: Graph | None) -> Graph:
+        """Return this graph, by default that of the last call; an error if there is none."""
+        if graph is not None:
+            return graph
+        if not hasattr(self, "_prepared"):
+            raise InputError("a loaded model does not contain its graph; pass it: predict(graph)")
+        return self._prepared.graph
+
+    def _select(self, graph: Graph | None, nodes: Any) -> tuple[Graph, IntArray]:
+        """Return the graph, prepared for these nodes, by default all, and their indices."""
+        if nodes is None:
+            graph = self._attach(graph)
+            return graph, np.arange(graph.n)
+        ids = as_node_index(nodes, self._prepared_graph(graph).n)
+        return self._attach(graph, ids), ids
 
     @abstractmethod
     def _check_labels(self, graph: Graph) -> None:

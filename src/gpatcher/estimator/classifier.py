@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gpatcher.arrays import FloatArray, IntArray, as_node_index
+from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import InputError
 from gpatcher.estimator.base import NodeClassifier, NodeModel, NodeRegressor, labelled
 from gpatcher.estimator.cluster import train_on_cluster
@@ -37,43 +37,14 @@ from gpatcher.patches.base import Progress as ExtractionProgress
 from gpatcher.patches.spectral import AdaptiveFilter, SpectralPatches
 from gpatcher.patches.store import PatchTable
 from gpatcher.scale.executors import RayEngine
+from gpatcher.spectral.results import FilterResponse
 from gpatcher.tables.typed_encoder import Encoder
 from gpatcher.training.loop import FitResult, Progress, TrainConfig, fit, predict_logits
 from gpatcher.training.task import Regression
 from gpatcher.trust.calibration import calibrate
 from gpatcher.trust.columns import column_groups
-from gpatcher.trust.explain import Explanation, explain_nodes
-
-
-@dataclass(frozen=True, eq=False)
-class FilterResponse:
-    """The frequency response of a filter.
-
-    Parameters
-    ----------
-    values : float array
-        λ from -1 (high frequency) to 1 (low).
-    response : float array
-        g(λ) after training.
-    start : float array
-        g(λ) before training.
-    """
-
-    values: FloatArray
-    response: FloatArray
-    start: FloatArray
-
-    def plot(self) -> Any:
-        """Return a plotly figure of the response."""
-        import plotly.graph_objects as go
-
-        figure = go.Figure()
-        dotted = {"dash": "dot", "color": "#8a94a0"}
-        figure.add_scatter(x=self.values, y=self.start, name="before training", line=dotted)
-        figure.add_scatter(x=self.values, y=self.response, name="after training", line={"color": "#2f6fb0"})
-        figure.update_xaxes(title="eigenvalue λ (low frequency on the left)", range=[1.02, -1.02])
-        figure.update_yaxes(title="response g(λ)")
-        return figure
+from gpatcher.trust.explain import explain_nodes
+from gpatcher.trust.explanation import Explanation
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,8 +254,8 @@ class PatchModel(NodeModel):
             if nodes is not None:
                 raise InputError("nodes selects nodes of a graph; leave it out for unseen nodes")
             return self._unseen_logits(graph)
-        graph = self._attach(graph)
-        return self._logits(np.arange(graph.n) if nodes is None else as_node_index(nodes, graph.n))
+        graph, ids = self._select(graph, nodes)
+        return self._logits(ids)
 
     def explain_nodes(
         self,
@@ -297,10 +268,10 @@ class PatchModel(NodeModel):
     ) -> list[Explanation]:
         """Explain several nodes; see `NodeClassifier.explain_nodes`."""
         self._check_fitted()
-        graph = self._attach(graph)
+        graph, ids = self._select(graph, nodes)
         x = self._prepared.x
         groups = column_groups(encoder, graph.num_features, x.shape[1]) if columns else ()
-        parts = (self.model_, x, graph, self.split_, self.class_names_, as_node_index(nodes, graph.n))
+        parts = (self.model_, x, graph, self.split_, self.class_names_, ids)
         if isinstance(self.task_, Regression):
             return explain_nodes(*parts, None, groups, pairs, self.task_)
         return explain_nodes(*parts, self.calibration_.temperature, groups, pairs)
@@ -308,8 +279,10 @@ class PatchModel(NodeModel):
     def on_graph(self, graph: Graph, shared: list[Prepared] | None = None) -> Self:
         """Return a copy that reads another graph of the same nodes; see `NodeClassifier.on_graph`."""
         model = super().on_graph(graph, shared)
-        if graph.fingerprint != self.fingerprint_:
-            model.model_.reselect()
+        if not all(extractor.local for extractor in model.extractors_):
+            model._attach(graph)
+            if graph.fingerprint != self.fingerprint_:
+                model.model_.reselect()
         return model
 
     def _logits(self, ids: IntArray) -> FloatArray:
@@ -337,21 +310,25 @@ class PatchModel(NodeModel):
 
     # ---- the graph
 
-    def _attach(self, graph: Graph | None) -> Graph:
-        """Return the graph, prepared for this model; a loaded model must be given it once."""
-        if graph is None:
-            if not hasattr(self, "_prepared"):
-                raise InputError("a loaded model does not contain its graph; pass it: predict(graph)")
-            return self._prepared.graph
-        if hasattr(self, "_prepared") and self._prepared.fits(graph, self.extractors_, self.features, self.device):
-            return graph
+    def _attach(self, graph: Graph | None, nodes: IntArray | None = None) -> Graph:
+        """Return the graph, prepared for this model; see `NodeModel._attach`."""
+        nodes = None if self.model.rounds > 1 else nodes
+        if self._is_prepared(graph, nodes, self.device):
+            return self._prepared_graph(graph)
+        graph = self._prepared_graph(graph)
         self._check_edges(graph)
         table = self._existing_table()
         if table is not None:
             prepared = prepare_table(graph, table, self.extractors_, self.features, self.device)
         else:
             prepared = prepare(
-                graph, self.extractors_, self.features, device=self.device, memory=self.memory, shared=self.shared
+                graph,
+                self.extractors_,
+                self.features,
+                device=self.device,
+                memory=self.memory,
+                shared=self.shared,
+                nodes=None if hasattr(self, "_prepared") else nodes,  # asked again: make all patches once
             )
         model = prepared.build(self.num_outputs, self.model, self.split_.train)
         _load_weights(model, dict(self._weights()), self.saved_in)
@@ -416,7 +393,6 @@ class PatchModel(NodeModel):
     def to_saved(self, source: dict[str, Any] | None = None) -> SavedModel:
         """Return the fitted model as it is saved on disk."""
         self._check_fitted()
-        self._attach(None)
         return SavedModel(
             kind=self.kind,
             parameters={"settings": self.settings(), "memory": self.memory, "device": self.device, "seed": self.seed},
@@ -430,7 +406,7 @@ class PatchModel(NodeModel):
             fingerprint=self.fingerprint_,
             split=self.split_,
             calibration=self.calibration_,
-            state=self.model_.state_dict(),
+            state=dict(self._weights()),
             source=source,
         )
 

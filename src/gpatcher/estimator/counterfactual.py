@@ -14,7 +14,7 @@ from gpatcher.errors import InputError
 from gpatcher.estimator.base import NodeModel
 from gpatcher.graph.graph import Graph
 from gpatcher.trust.conformal import threshold
-from gpatcher.trust.explain import number_text
+from gpatcher.trust.explanation import number_text
 
 _LEVEL = 0.9  # of the conformal interval that a number must leave
 _SINGLE = 16  # edges that are removed one by one

@@ -43,7 +43,8 @@ from gpatcher.scale.executors import Engine, ProcessEngine
 from gpatcher.tables.typed_encoder import Encoder
 from gpatcher.training.task import Regression
 from gpatcher.trust.calibration import calibrate, fit_temperature
-from gpatcher.trust.explain import Describer, Explanation, combine, top_two
+from gpatcher.trust.explain import Describer, combine, top_two
+from gpatcher.trust.explanation import Explanation
 
 _MEMBERS = "members"
 _FIGURES = ("weight", "temperature", "loss", "accuracy", "seconds", "stopped")
@@ -309,7 +310,7 @@ class AutoModel(NodeModel):
         """Return which nodes have a label that the final models were trained on."""
         return np.isin(nodes, np.concatenate([self.split_.train, self.split_.val, self.split_.test]))
 
-    def _attach(self, graph: Graph | None) -> Graph:
+    def _attach(self, graph: Graph | None, nodes: IntArray | None = None) -> Graph:
         if graph is None:
             if not hasattr(self, "_graph"):
                 raise InputError("a loaded model does not contain its graph; pass it: predict(graph)")

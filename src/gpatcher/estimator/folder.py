@@ -62,18 +62,18 @@ def open_tables(folder: Path) -> tuple[Graph, Encoder | None] | None:
     return graph, encoder
 
 
-def load_run_graph(folder: Path, root: Path | None = None) -> tuple[Graph, dict[str, Any]]:
-    """Load the graph that a saved model was trained on; return it and where it came from."""
+def load_run_graph(folder: Path, root: Path | None = None) -> tuple[Graph, dict[str, Any], Encoder | None]:
+    """Load the graph that a saved model was trained on; return it, where it came from and the encoder of its tables."""
     source = read_model_manifest(folder).source
     if not source:
         raise InputError(f"{folder} does not say which graph it belongs to; use it from Python with the graph")
     # a graph from tables is saved with the model: the tables may no longer exist
     kept = open_tables(folder)
     if kept is not None:
-        return kept[0], source
+        return kept[0], source, kept[1]
     if source.get("name") is not None:
-        return load_graph(str(source["name"]), root), source
+        return load_graph(str(source["name"]), root), source, None
     from gpatcher.tables.load import load_tables
 
     options = {name: value for name, value in source.items() if name != "label_type"}  # not an option
-    return load_tables(**options).graph, source
+    return load_tables(**options).graph, source, None

@@ -25,6 +25,7 @@ from gpatcher.patches.extract import make_extractor
 from gpatcher.patches.store import PatchTable
 from gpatcher.training.task import task_of
 
+_SOME = 64  # patches of fewer than this part of the nodes are made for them alone
 Patching = Extractor | str | Sequence[Extractor | str]  # accepted as ``patches`` by classifiers
 
 
@@ -38,6 +39,7 @@ class Prepared:
     x: FeatureTable
     data: tuple[Any, ...]  # what each extractor prepared
     seconds: float  # taken by the extractors
+    nodes: IntArray | None = None  # whose patches were made; all if None
 
     @property
     def from_disk(self) -> bool:
@@ -49,15 +51,27 @@ class Prepared:
         """Folder of the patch table, if there is one."""
         return next((data.folder for data in self.data if isinstance(data, PatchTable)), None)
 
-    def fits(self, graph: Graph, extractors: tuple[Extractor, ...], features: FeatureConfig, device: str) -> bool:
-        """Return whether this was prepared with these arguments."""
-        wanted = (extractors, features, torch.device(device))
-        same = self.graph.x is graph.x and self.has_edges_of(graph)
-        return same and wanted == (self.extractors, self.features, self.x.device)
+    def fits(
+        self,
+        graph: Graph,
+        extractors: tuple[Extractor, ...],
+        features: FeatureConfig,
+        device: str,
+        nodes: IntArray | None = None,
+    ) -> bool:
+        """Return whether this was prepared with these arguments, and has the patches of ``nodes``, by default all."""
+        wanted = (features, torch.device(device))
+        same = self.graph.x is graph.x and self.has_patches(graph, extractors, nodes)
+        return same and wanted == (self.features, self.x.device)
 
-    def has_edges_of(self, graph: Graph) -> bool:
-        """Return whether the edges are those of this graph."""
-        return all(getattr(self.graph, part) is getattr(graph, part) for part in ("indptr", "indices", "weights"))
+    def has_patches(self, graph: Graph, extractors: tuple[Extractor, ...], nodes: IntArray | None) -> bool:
+        """Return whether these patches, which depend on the edges alone, are of this graph."""
+        same = all(getattr(self.graph, part) is getattr(graph, part) for part in ("indptr", "indices", "weights"))
+        return same and self.extractors == extractors and self.has_nodes(nodes)
+
+    def has_nodes(self, nodes: IntArray | None) -> bool:
+        """Return whether the patches of these nodes were made, by default of all."""
+        return self.nodes is None or (nodes is not None and bool(np.isin(nodes, self.nodes).all()))
 
     def build(
         self, classes: int, config: ModelConfig, train: IntArray | None = None, nodes: IntArray | None = None
@@ -126,21 +140,29 @@ def prepare(
     memory: int | None = None,
     progress: Progress | None = None,
     shared: list[Prepared] | None = None,
+    nodes: IntArray | None = None,
 ) -> Prepared:
     """Compute features and patches, which do not depend on a split, for resolved extractors, one per patch source.
 
     ``memory`` limits the bytes of eigenvectors; ``progress`` is called if none are needed. The models of an ensemble
-    pass a list that they share: what is in it is not computed again.
+    pass a list that they share: what is in it is not computed again. If only the patches of ``nodes`` are needed, the
+    others are left out where they are many and the extractors can do without them.
     """
     for one in shared or ():
-        if one.fits(graph, extractors, features, device):
+        if one.fits(graph, extractors, features, device, nodes):
             return one
+    if nodes is not None and (_SOME * len(nodes) > graph.n or not all(e.local for e in extractors)):
+        nodes = None
     x = node_features(graph, features, check_device(device))
     started = time.perf_counter()
-    # patches depend on the edges alone
-    same = [one.data for one in shared or () if one.extractors == extractors and one.has_edges_of(graph)]
-    data = same[0] if same else tuple(e.prepare(graph, memory=memory, progress=progress) for e in extractors)
-    prepared = Prepared(graph, extractors, features, x, data, time.perf_counter() - started)
+    same = [one for one in shared or () if one.has_patches(graph, extractors, nodes)]
+    if same:
+        data, nodes = same[0].data, same[0].nodes
+    elif nodes is not None:
+        data = tuple(e.prepare_some(graph, nodes) for e in extractors)
+    else:
+        data = tuple(e.prepare(graph, memory=memory, progress=progress) for e in extractors)
+    prepared = Prepared(graph, extractors, features, x, data, time.perf_counter() - started, nodes)
     if shared is not None:
         shared.append(prepared)
     return prepared

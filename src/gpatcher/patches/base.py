@@ -66,6 +66,12 @@ class Patches:
         """Return the patches with each member replaced by its position in ``nodes``, which must ascend."""
         return Patches(positions(self.index, nodes), self.score)
 
+    def spread(self, nodes: IntArray, n: int) -> Patches:
+        """Return patches of ``n`` nodes: these for ``nodes``, empty ones elsewhere."""
+        whole = Patches.empty(n, self.size)
+        whole.index[nodes], whole.score[nodes] = self.index, self.score
+        return whole
+
     def source(self) -> FixedPatches:
         """Return the module that serves these patches."""
         return FixedPatches(self)
@@ -102,7 +108,8 @@ class FixedPatches(PatchSource):
     def __init__(self, patches: Patches) -> None:
         super().__init__()
         self.size, self.rows = patches.size, len(patches.index)
-        self.fill = float((patches.index >= 0).mean()) if patches.index.size else 1.0
+        rows = int((patches.index[:, 0] >= 0).sum())  # the others were not extracted
+        self.fill = float((patches.index >= 0).sum() / (rows * self.size)) if rows else 1.0
         self.register_buffer("index", torch.from_numpy(patches.index), persistent=False)
         self.register_buffer("score", torch.from_numpy(patches.score), persistent=False)
 
@@ -130,6 +137,7 @@ class Extractor(ABC):
 
     name: ClassVar[str]
     needs_eigenvectors: ClassVar[bool] = False
+    local: ClassVar[bool] = False  # whether `prepare` can make the patches of some nodes without the others'
     size: int = field(default=16, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -145,6 +153,10 @@ class Extractor(ABC):
     @abstractmethod
     def prepare(self, graph: Graph, *, memory: int | None = None, progress: Progress | None = None) -> Any:
         """Return the data that all training runs on a graph share: patches, or candidates and their products."""
+
+    def prepare_some(self, graph: Graph, nodes: IntArray) -> Patches:
+        """Return the result of `prepare` with the patches of these nodes, if the extractor is ``local``."""
+        raise NotImplementedError
 
     def source(self, data: Any) -> PatchSource:
         """Return the module that serves patches from what `prepare` or `prepare_unseen` returned."""

@@ -43,6 +43,7 @@ class Hop(Extractor):
     """
 
     name: ClassVar[str] = "hop"
+    local: ClassVar[bool] = True
     hop: int = 1
     direction: str = "both"
     self_loops: bool = False
@@ -64,6 +65,10 @@ class Hop(Extractor):
     def prepare(self, graph: Graph, *, memory: int | None = None, progress: Progress | None = None) -> Patches:
         """Return the patches of all nodes."""
         return self._patches(graph, np.arange(graph.n), progress)
+
+    def prepare_some(self, graph: Graph, nodes: IntArray) -> Patches:
+        """Return the patches of some nodes."""
+        return self._patches(graph, nodes, None).spread(nodes, graph.n)
 
     def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> Patches:
         """Return the patches of the unseen nodes; builds the extended graph."""

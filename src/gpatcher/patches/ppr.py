@@ -57,6 +57,7 @@ class PPR(Extractor):
     """
 
     name: ClassVar[str] = "ppr"
+    local: ClassVar[bool] = True
     c: float = 0.5
     eps: float = 1e-5
     self_loops: bool = False
@@ -71,6 +72,10 @@ class PPR(Extractor):
     def prepare(self, graph: Graph, *, memory: int | None = None, progress: Progress | None = None) -> Patches:
         """Return the patches of all nodes."""
         return push_patches(graph, self, progress=progress)
+
+    def prepare_some(self, graph: Graph, nodes: IntArray) -> Patches:
+        """Return the patches of some nodes; the cost does not depend on the number of the others."""
+        return push_patches(graph, self, nodes).spread(nodes, graph.n)
 
     def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> Patches:
         """Return the patches of the unseen nodes; the cost does not depend on the size of the graph."""

@@ -13,9 +13,7 @@ import plotly.graph_objects as go
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import counted
 from gpatcher.report.page import Figure, Heading, Notes, Part, Table, write_page
-from gpatcher.spectral.diagnosis import Diagnosis, SpectralDiagnosis
-from gpatcher.spectral.heterophily import Heterophily
-from gpatcher.spectral.probes import SOURCES, Probe
+from gpatcher.spectral.results import SOURCES, Diagnosis, Heterophily, Probe, SpectralDiagnosis
 from gpatcher.trust.palette import BLUE, ORANGE, class_colour
 
 _MAX_CLASSES = 40  # drawn in a figure

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpatcher.errors import counted
 from gpatcher.report.page import Figure, Notes, Part, Table, write_page
-from gpatcher.trust.explain import Explanation
+from gpatcher.trust.explanation import Explanation
 from gpatcher.trust.words import COLUMNS, OWN_COLUMNS, column_rows, member_rows, sentences
 
 _LISTED = 200  # members of a patch in the table

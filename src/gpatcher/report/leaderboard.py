@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpatcher.runs.evaluation import Comparison, Evaluation, RegressionEvaluation, Results, Row
+from gpatcher.runs.results import Comparison, Evaluation, RegressionEvaluation, Results, Row
 
 
 def leaderboard_columns(evaluation: Results) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from gpatcher.arrays import FloatArray
 from gpatcher.report.page import Figure, Part
-from gpatcher.runs.evaluation import RegressionEvaluation
+from gpatcher.runs.results import RegressionEvaluation
 from gpatcher.trust.palette import BLUE, GREY, ORANGE
 
 _BINS = 8  # of the mean residual in a plot

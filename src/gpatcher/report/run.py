@@ -14,8 +14,8 @@ from gpatcher.report.diagnosis import class_matrix, diagnosis_parts, largest_cla
 from gpatcher.report.leaderboard import leaderboard_cells, leaderboard_columns, verdict
 from gpatcher.report.page import Explorer, Figure, Heading, Notes, Part, Table, write_page
 from gpatcher.report.regression import regression_in_short, regression_parts
-from gpatcher.runs.evaluation import BaselineResult, Evaluation, Groups, RegressionEvaluation, Results
-from gpatcher.trust.explain import Explanation
+from gpatcher.runs.results import BaselineResult, Evaluation, Groups, RegressionEvaluation, Results
+from gpatcher.trust.explanation import Explanation
 from gpatcher.trust.palette import BLUE, GREY, ORANGE, model_colour
 from gpatcher.trust.words import sentences
 
@@ -37,7 +37,7 @@ _ABOUT = {
 def write_run_page(evaluation: Evaluation | RegressionEvaluation, path: str | Path) -> Path:
     """Write the page of a run, and return its path; it needs neither the model nor the graph.
 
-    `gpatcher.runs.evaluation.read_evaluation` gives the evaluation of an earlier run; equal ones give equal bytes.
+    `gpatcher.runs.results.read_evaluation` gives the evaluation of an earlier run; equal ones give equal bytes.
     """
     train, val, test = evaluation.split_sizes
     model = f"with the {evaluation.extractor} extractor, patches of {evaluation.patch_size} nodes"

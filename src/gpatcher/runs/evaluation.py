@@ -1,197 +1,40 @@
-"""Evaluation of a trained model: the content of the page of a run, saved with the model as evaluation.json."""
+"""Evaluation of a trained classifier: its results on nodes that it was not trained on."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from gpatcher.arrays import FloatArray, IntArray
-from gpatcher.codec import to_json
 from gpatcher.errors import InputError
 from gpatcher.estimator.base import NodeClassifier, NodeModel, labelled
-from gpatcher.estimator.classifier import FilterResponse, PatchModel
+from gpatcher.estimator.classifier import PatchModel
 from gpatcher.estimator.ensemble import AutoModel
 from gpatcher.graph.graph import Graph
-from gpatcher.io import read_manifest, write_json
-from gpatcher.runs.importance import Importance, measure_importance
+from gpatcher.runs.importance import measure_importance
 from gpatcher.runs.paired import paired_difference, wilson
-from gpatcher.spectral.diagnosis import Diagnosis, diagnose
+from gpatcher.runs.results import BaselineResult, Comparison, Evaluation, Groups, Importance, PerClass, Row
+from gpatcher.spectral.diagnosis import diagnose
 from gpatcher.spectral.heterophily import heterophily
 from gpatcher.tables.typed_encoder import Encoder
-from gpatcher.training.metrics import METRICS, REGRESSION_METRICS, measure_all
-from gpatcher.trust.calibration import Calibration, Intervals, Reliability, reliability
+from gpatcher.training.metrics import measure_all
+from gpatcher.trust.calibration import reliability
 from gpatcher.trust.conformal import coverage
-from gpatcher.trust.explain import Explanation
+from gpatcher.trust.explanation import Explanation
 
-_FORMAT, _VERSION = "gpatcher-evaluation", 4
-EVALUATION = "evaluation.json"
 # on larger graphs the edges are not read, to stay within the memory limit
 _MAX_NODES, _MAX_EDGES = 200_000, 20_000_000
 LEVELS = (0.8, 0.9, 0.95)  # of conformal sets and intervals
-_EXPLAINED, _EXPLAINED_WRONG = 200, 150  # nodes to explain, and the maximum of misclassified ones among them
-_FEWER = 20  # with several rounds, where an explanation covers the whole receptive field
+_EXPLAINED = 200  # nodes to explain; at most three quarters are misclassified
+_FEW = 10  # of an ensemble, or with several rounds, where an explanation covers the whole receptive field
+_WORK = 10_000_000  # edges times rounds that explanations may read
 _MAX_CHANGED = 20_000  # nodes up to which predictions on changed graphs are computed
 Scores = tuple[float, float, float, float | None, float | None]  # score, low, high, rmse and mae of a `Row`
-
-
-@dataclass(frozen=True, eq=False)
-class BaselineResult:
-    """Result of another model on the same split; scores are accuracies, or R² of numbers."""
-
-    name: str
-    predicted: npt.NDArray[Any]  # classes or numbers of the evaluated nodes
-    val: float | None  # None if it was not measured
-    test: float | None  # None if no test node has a label
-    seconds: float | None  # of training
-
-
-@dataclass(frozen=True, eq=False)
-class Row:
-    """A row of the leaderboard; all figures but ``val`` are on the same nodes."""
-
-    name: str
-    role: str  # model, member or baseline
-    val: float | None  # score on the validation nodes
-    score: float  # accuracy, or R² of numbers, NaN if all labels are equal
-    low: float  # 95 % interval of the score: Wilson's, or by bootstrap over the nodes
-    high: float
-    rmse: float | None  # of numbers, and so is mae
-    mae: float | None
-    seconds: float | None  # of training
-    ms_per_node: float | None  # of prediction
-    weight: float | None  # of a member
-
-
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """The model compared with another on the same nodes."""
-
-    name: str  # of the other model
-    gain: float  # score of the model minus that of the other one
-    low: float  # 95 % interval of the gain, paired by node
-    high: float
-
-
-@dataclass(frozen=True, eq=False)
-class Groups:
-    """Accuracy of each model within groups of the evaluated nodes."""
-
-    names: list[str]
-    count: IntArray  # nodes in each group
-    accuracy: dict[str, FloatArray]  # of each model in each group
-
-
-@dataclass(frozen=True, eq=False)
-class PerClass:
-    """Precision, recall, F1 and number of evaluated nodes of each class, shape (C,)."""
-
-    precision: FloatArray
-    recall: FloatArray
-    f1: FloatArray
-    support: IntArray
-
-
-@dataclass(frozen=True, eq=False)
-class Results:
-    """What the evaluations of classes and of numbers share: results on the nodes that a model was not trained on."""
-
-    name: str  # of the graph
-    about: dict[str, str]  # when, by which command and from what the model was trained
-    model: str
-    extractor: str
-    patch_size: int
-    adjacency_features: bool  # rows of the adjacency matrix are among the features
-    parameters: int  # number of trainable parameters
-    part: str  # the evaluated nodes: test, or validation if no test node has a label
-    evaluated: int  # their number
-    split_sizes: tuple[int, int, int]
-    metrics: dict[str, float | None]  # see `gpatcher.training.task`; None if undefined
-    val_score: float  # accuracy, or R² of numbers
-    coverage: list[tuple[float, float, float]]  # of conformal sets: level, coverage, mean size or width
-    leaderboard: list[Row]  # best first
-    comparisons: list[Comparison]  # with the majority class or the mean, and each baseline
-    response: FilterResponse | None  # before and after training; None for an ensemble
-    history: list[dict[str, float]]  # losses of each epoch; empty for a loaded model
-    best_epoch: int  # whose weights were kept; 0 for a loaded model
-    seconds: float | None  # of training; None for a loaded model
-    importance: list[Importance]  # of columns and edges, largest first; empty for a large graph
-    explanations: list[Explanation]  # of some nodes, those with the largest errors first
-    nodes: int  # of the graph
-    diagnosis: Diagnosis | None  # None for a large graph
-    notes: list[str]  # what was skipped, and why
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluation(Results):
-    """Results of a classifier."""
-
-    classes: tuple[str, ...]
-    per_class: PerClass
-    confusion: IntArray  # shape (C, C); rows are true classes
-    raw: Reliability
-    calibrated: Reliability
-    calibration: Calibration
-    by_heterophily: Groups | None  # None if no evaluated node has a labelled neighbour, or the graph is large
-    by_degree: Groups | None  # None for a large graph
-    baselines: tuple[BaselineResult, ...]
-    misclassified: int  # nodes of test and validation
-    misclassified_shown: int  # how many of these are explained
-
-    @property
-    def accuracy(self) -> float:
-        """Accuracy on the evaluated nodes."""
-        return float(self.metrics["accuracy"] or 0.0)
-
-
-@dataclass(frozen=True, eq=False)
-class RegressionEvaluation(Results):
-    """Results of a regressor; the arrays are of the nodes that are drawn."""
-
-    ids: list[str]
-    true: FloatArray
-    predicted: FloatArray
-    degree: IntArray
-    # label of a node times the mean of its labelled neighbours, both standardised; NaN if none
-    assortativity: FloatArray
-    label_assortativity: float | None  # correlation of the labels over the edges
-    intervals: Intervals
-    explained_errors: int  # how many of the explanations are of the nodes with the largest errors
-
-
-@dataclass(frozen=True, eq=False)
-class _Content:
-    evaluation: Evaluation | None  # of classes
-    regression: RegressionEvaluation | None
-
-
-def write_evaluation(evaluation: Evaluation | RegressionEvaluation, folder: str | Path) -> Path:
-    """Write an evaluation to evaluation.json in a folder, and return the path."""
-    path = Path(folder) / EVALUATION
-    content = _Content(evaluation, None) if isinstance(evaluation, Evaluation) else _Content(None, evaluation)
-    write_json(path, {"format": _FORMAT, "version": _VERSION, **to_json(content)})
-    return path
-
-
-def read_evaluation(folder: str | Path) -> Evaluation | RegressionEvaluation:
-    """Read an evaluation that `write_evaluation` wrote; numbers are preserved exactly."""
-    path = Path(folder) / EVALUATION
-    if not path.is_file():
-        raise InputError(f"there is no {path.name} in {folder}; 'gpatcher fit --out {folder}' writes one")
-    content: _Content = read_manifest(path, _FORMAT, _VERSION, "run evaluation", _Content)
-    found = content.evaluation or content.regression
-    if found is None:
-        raise InputError(f"{path} holds no evaluation; 'gpatcher fit --out {folder}' writes one")
-    for metric in (METRICS if content.evaluation else REGRESSION_METRICS).keys() - found.metrics.keys():
-        raise InputError(f"{path} is damaged: it lacks the metric {metric!r}; train again")
-    return found
 
 
 def is_large(graph: Graph) -> bool:
@@ -288,9 +131,7 @@ def measure_results(
         diagnosis = diagnose(graph)
         if graph.n <= _MAX_CHANGED:
             importance = measure_importance(model, graph, nodes, encoder)
-        if not isinstance(model, PatchModel):  # seconds for each node
-            notes = [*notes, "Single nodes of an ensemble are explained by 'gpatcher explain RUN ID'."]
-        elif model.class_names_[1:] or graph.is_regression:
+        if model.class_names_[1:] or graph.is_regression:
             chosen, errors, shown = _sample(model, graph)
             explanations = model.explain_nodes(chosen, graph)
     training = getattr(model, "result_", None)
@@ -365,16 +206,27 @@ def _leaderboard(
     return sorted(rows, key=lambda row: (-row.score, row.role) if row.rmse is None else (row.rmse, row.role))
 
 
-def _sample(model: PatchModel, graph: Graph) -> tuple[IntArray, int, int]:
+def _count_explained(model: NodeModel, graph: Graph) -> int:
+    """Return how many nodes to explain."""
+    if isinstance(model, PatchModel) and model.model.rounds == 1:
+        return _EXPLAINED
+    if isinstance(model, PatchModel):
+        return _FEW
+    assert isinstance(model, AutoModel)
+    rounds = sum(member.candidate.settings.get("model", {}).get("rounds", 1) for member in model.used)
+    return int(np.clip(_WORK // max(1, rounds * graph.stored_edges), 1, _FEW))
+
+
+def _sample(model: NodeModel, graph: Graph) -> tuple[IntArray, int, int]:
     """Choose nodes to explain: those with the largest errors first, test before validation, then others at random."""
     split = model.split_
     held_out = labelled(graph, np.concatenate([split.test, split.val]))
     score = model.task_.node_scores(model.decision_function(graph, held_out), graph.labels()[held_out])
     wrong = held_out[np.argsort(score, kind="stable")[: int((score < 1).sum())]]
-    share = 1 if model.model.rounds == 1 else _FEWER
-    first = wrong[: _EXPLAINED_WRONG // share]
+    count = _count_explained(model, graph)
+    first = wrong[: max(1, 3 * count // 4)]
     rest = np.setdiff1d(np.arange(graph.n), first)
-    others = np.random.default_rng(0).choice(rest, min(rest.size, _EXPLAINED // share - first.size), replace=False)
+    others = np.random.default_rng(0).choice(rest, min(rest.size, count - first.size), replace=False)
     return np.concatenate([first, np.sort(others)]), int(wrong.size), int(first.size)
 
 

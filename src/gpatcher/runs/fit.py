@@ -19,12 +19,13 @@ from gpatcher.estimator.members import choose_jobs
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split, plan_runs
 from gpatcher.io import remove_folder
-from gpatcher.runs.evaluation import EVALUATION, BaselineResult, evaluate, evaluated_nodes, is_large, write_evaluation
+from gpatcher.runs.evaluation import evaluate, evaluated_nodes, is_large
 from gpatcher.runs.folder import PREDICTIONS, RECORDS, run_folder
 from gpatcher.runs.later import LaterNodes
 from gpatcher.runs.predict import write_predictions
 from gpatcher.runs.records import Record, append_record, read_records, settings_hash
 from gpatcher.runs.regression import column_baselines, evaluate_numbers
+from gpatcher.runs.results import EVALUATION, BaselineResult, write_evaluation
 from gpatcher.runs.run import AutoOptions, Cache, Job, baseline_settings, run_job
 from gpatcher.runs.settings import AUTO, PATCHERS, complete, resolve_settings
 from gpatcher.scale.executors import ProcessEngine, RayEngine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,22 +12,13 @@ from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.estimator.base import NodeModel
 from gpatcher.estimator.counterfactual import drop_edges
 from gpatcher.graph.graph import Graph
+from gpatcher.runs.results import Importance
 from gpatcher.tables.typed_encoder import Encoder
 from gpatcher.trust.columns import column_groups
 
 ALL_COLUMNS, EDGES = "all columns", "edges"
 _REPEATS = 3  # permutations of each column
 _COLUMNS = 20  # if there are more, only all of them together are permuted
-
-
-@dataclass(frozen=True)
-class Importance:
-    """The accuracy or R² that is lost without some information, and its 95 % interval over the nodes."""
-
-    name: str
-    lost: float
-    low: float
-    high: float
 
 
 def measure_importance(

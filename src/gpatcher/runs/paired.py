@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binomtest, ttest_1samp
+import scipy  # its modules load on first use
 
 _Z = 1.96  # of a 95 % interval
 
@@ -34,7 +34,7 @@ def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike) -> PairedDiff
     n, better, worse = len(a), int((a & ~b).sum()), int((b & ~a).sum())
     p, q = (better + 1) / (n + 2), (worse + 1) / (n + 2)
     half = _Z * math.sqrt((p + q - (p - q) ** 2) / (n + 2))
-    p_value = float(binomtest(better, better + worse).pvalue) if better + worse else 1.0
+    p_value = float(scipy.stats.binomtest(better, better + worse).pvalue) if better + worse else 1.0
     return PairedDifference(
         (better - worse) / n, max(p - q - half, -1.0), min(p - q + half, 1.0), better, worse, p_value
     )
@@ -48,7 +48,7 @@ def paired_errors(first: npt.ArrayLike, second: npt.ArrayLike) -> PairedDifferen
     gains = np.asarray(second, float) - np.asarray(first, float)
     low, high = mean_interval(gains)
     constant = np.ptp(gains) == 0  # no spread: the test is not defined
-    p_value = float(not gains.any()) if constant else float(ttest_1samp(gains, 0.0).pvalue)
+    p_value = float(not gains.any()) if constant else float(scipy.stats.ttest_1samp(gains, 0.0).pvalue)
     return PairedDifference(float(gains.mean()), low, high, int((gains > 0).sum()), int((gains < 0).sum()), p_value)
 
 
@@ -57,11 +57,11 @@ def mean_interval(values: npt.ArrayLike) -> tuple[float, float]:
     values = np.asarray(values, float)
     if np.ptp(values) == 0:
         return float(values[0]), float(values[0])
-    interval = ttest_1samp(values, 0.0).confidence_interval()
+    interval = scipy.stats.ttest_1samp(values, 0.0).confidence_interval()
     return float(interval.low), float(interval.high)
 
 
 def wilson(correct: int, count: int) -> tuple[float, float]:
     """Return the 95 % interval of an accuracy by Wilson's formula."""
-    interval = binomtest(correct, count).proportion_ci(method="wilson")
+    interval = scipy.stats.binomtest(correct, count).proportion_ci(method="wilson")
     return float(interval.low), float(interval.high)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
+import scipy  # its modules load on first use
 
 from gpatcher.errors import InputError, counted, some, warn_input
 from gpatcher.io import append_line, checksum
@@ -144,5 +144,5 @@ def summarise(values: Sequence[float]) -> Summary:
     if array.size == 1:
         return Summary(1, mean, None, None, None)
     std = float(array.std(ddof=1))
-    half = float(stdtrit(array.size - 1, 0.975)) * std / np.sqrt(array.size)
+    half = float(scipy.special.stdtrit(array.size - 1, 0.975)) * std / np.sqrt(array.size)
     return Summary(array.size, mean, std, max(0.0 if array.min() >= 0 else -np.inf, mean - half), min(1.0, mean + half))

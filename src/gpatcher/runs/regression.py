@@ -17,16 +17,8 @@ from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.estimator.base import NodeRegressor, labelled
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
-from gpatcher.runs.evaluation import (
-    LEVELS,
-    BaselineResult,
-    Comparison,
-    RegressionEvaluation,
-    Scores,
-    evaluated_nodes,
-    is_large,
-    measure_results,
-)
+from gpatcher.runs.evaluation import LEVELS, Scores, evaluated_nodes, is_large, measure_results
+from gpatcher.runs.results import BaselineResult, Comparison, RegressionEvaluation
 from gpatcher.spectral.heterophily import label_assortativity, neighbour_means
 from gpatcher.tables.typed_encoder import Encoder
 from gpatcher.training.metrics import REGRESSION_METRICS

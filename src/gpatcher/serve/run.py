@@ -16,7 +16,7 @@ from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import InputError, InputWarning, counted, some
 from gpatcher.estimator.base import NodeModel
 from gpatcher.estimator.ensemble import load_model
-from gpatcher.estimator.folder import load_run_graph, open_tables
+from gpatcher.estimator.folder import load_run_graph
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.storage import map_array
 from gpatcher.graph.unseen import UnseenNodes
@@ -80,12 +80,11 @@ class ServedRun:
         root : Path, optional
             Folder of the data sets.
         """
-        graph, source = load_run_graph(folder, root)
-        kept = open_tables(folder)
+        graph, source, encoder = load_run_graph(folder, root)
         classifier = load_model(folder, graph)
         logits = _shared_logits(classifier, graph, shared)
         parts = node_parts(classifier.split_, np.arange(graph.n))
-        run = cls(graph, source, None if kept is None else kept[1], classifier, logits, parts)
+        run = cls(graph, source, encoder, classifier, logits, parts)
         return cls(**vars(run) | {"refusal": run._try_unseen()})
 
     @property

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import scipy.sparse as sp
 
-from gpatcher.arrays import Features, FloatArray, IntArray
+from gpatcher.arrays import Features, FloatArray
 from gpatcher.errors import counted, some
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import is_labelled
 from gpatcher.kernels.csr import count_components
-from gpatcher.spectral.heterophily import (
-    EdgeTypeMeasures,
-    Heterophily,
-    edge_type_measures,
-    heterophily,
-    train_duplicates,
-)
-from gpatcher.spectral.probes import Probe, best_source, probe_sources
-from gpatcher.spectral.spectrum import (
-    SpectralMeasure,
-    chebyshev_moments,
-    eigenpairs,
-    measure_exact,
-    measure_from_moments,
-)
-from gpatcher.spectral.theory import Lemma1, lemma1
+from gpatcher.spectral.heterophily import edge_type_measures, heterophily, train_duplicates
+from gpatcher.spectral.probes import best_source, probe_sources
+from gpatcher.spectral.results import Diagnosis, Heterophily, Probe, SpectralDiagnosis, SpectralMeasure, finite
+from gpatcher.spectral.spectrum import chebyshev_moments, eigenpairs, measure_exact, measure_from_moments
+from gpatcher.spectral.theory import lemma1
 
 EXACT_NODES = 3000  # the eigendecomposition takes seconds; on larger graphs Chebyshev moments are used
 DENSE_NODES = 20_000  # beyond this the n × n eigenvectors do not fit into the memory of a typical machine
@@ -48,75 +35,6 @@ _MEASURES = (
 
 
 _QUANTILES = 5  # that numbers to predict are divided into
-
-
-@dataclass(frozen=True)
-class SpectralDiagnosis:
-    """Energy of the centred labels and of the vector H over the frequencies, and Lemma 1 for three filters."""
-
-    labels: SpectralMeasure
-    node_heterophily: SpectralMeasure | None  # None if H is zero
-    lemma: dict[str, Lemma1]  # by filter; empty without eigenvectors or if H is zero
-
-
-@dataclass(frozen=True, eq=False)
-class Diagnosis:
-    """Measures of one graph, its problems and advice.
-
-    A measure that is undefined on this graph (no labels, no split, one class) is None. All measures are those of the
-    undirected graph, in which an edge counts once. `to_dict` omits the arrays, which are for plots.
-    """
-
-    name: str
-    nodes: int
-    edges: int
-    classes: int
-    features: int
-    labelled: int  # nodes with a label
-    isolated: int  # nodes without neighbours
-    components: int  # connected components
-    directed: bool  # whether some edge has no reverse edge
-    duplicate_edges: int  # merged when the graph was built
-    self_loops: int
-    mean_degree: float
-    max_degree: int
-    node_heterophily: float | None  # this and the next five: see `Heterophily`
-    undefined_heterophily: int | None  # nodes without a defined node heterophily
-    edge_homophily: float | None
-    class_insensitive_homophily: float | None
-    adjusted_homophily: float | None
-    label_informativeness: float | None
-    train_duplicates: float | None  # fraction of test nodes that duplicate a training node
-    label_frequency: float | None  # mean eigenvalue of the label signal, in [-1, 1]
-    probes: dict[str, Probe]  # how predictive each source of information is on its own, see `probe_sources`
-    source: str | None  # the most predictive one, see `best_source`
-    direction_gain: float | None  # accuracy gained by using the direction of the edges
-    extractor: str  # to try first
-    problems: list[str]  # one sentence each
-    advice: list[str]
-    edge_types: dict[str, EdgeTypeMeasures] = field(default_factory=dict)  # agreement of labels along each
-    class_names: tuple[str, ...] = field(default=(), repr=False)
-    measures: Heterophily | None = field(default=None, repr=False)
-    degrees: IntArray | None = field(default=None, repr=False)
-    spectral: SpectralDiagnosis | None = field(default=None, repr=False)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return numbers, strings and lists for JSON."""
-        arrays = {"class_names", "measures", "degrees", "spectral"}
-        result = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in arrays}
-        result["probes"] = {name: asdict(probe) for name, probe in self.probes.items()}
-        result["edge_types"] = {name: asdict(measured) for name, measured in self.edge_types.items()}
-        if self.spectral is not None:
-            result["label_energy"] = _to_dict(self.spectral.labels)
-            if self.spectral.node_heterophily is not None:
-                result["heterophily_energy"] = _to_dict(self.spectral.node_heterophily)
-            result["lemma1"] = {
-                name: {"left": check.left, "right": _finite(check.right), "log_am": _finite(check.log_am)}
-                | {"holds_as_printed": check.holds_as_printed, "follows": check.follows}
-                | {"zero_components": check.zero_components, "repeated_eigenvalues": check.repeated_eigenvalues}
-                for name, check in self.spectral.lemma.items()
-            }
-        return result
 
 
 def diagnose(graph: Graph, *, spectral: bool = True) -> Diagnosis:
@@ -145,7 +63,7 @@ def diagnose(graph: Graph, *, spectral: bool = True) -> Diagnosis:
     degrees = np.diff(undirected.indptr)
     labelled = 0 if graph.y is None else int((graph.y >= 0).sum())
     measures = heterophily(graph) if labelled else None
-    values = {name: None if measures is None else _finite(getattr(measures, name)) for name in _MEASURES}
+    values = {name: None if measures is None else finite(getattr(measures, name)) for name in _MEASURES}
     duplicates = train_duplicates(graph) if labelled else None
     energy = _spectral(graph, measures) if spectral and measures is not None else None
     frequency = None if energy is None else energy.labels.mean
@@ -341,12 +259,3 @@ def _advice(
     if duplicates is not None and duplicates > _MANY_DUPLICATES:
         advice.append("Do not compare models on these splits alone: labels leak from training nodes to duplicates.")
     return extractor, advice
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
-
-
-def _to_dict(measure: SpectralMeasure) -> dict[str, Any]:
-    share = [round(float(v), 6) for v in measure.share]
-    return {"mean": measure.mean, "exact": measure.exact, "bins": len(share), "share": share}

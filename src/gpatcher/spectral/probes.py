@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,35 +10,10 @@ import scipy.sparse as sp
 
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.graph.graph import Graph
+from gpatcher.spectral.results import SOURCES, Probe
 
 _NODES = 1000  # labelled nodes that are scored
 _PENALTIES = 10.0 ** np.arange(-4, 4)  # of the ridge, relative to the mean eigenvalue
-SOURCES = {
-    "columns": "the node's own columns",
-    "adjacency": "the node's adjacency rows: who its neighbours are",
-    "neighbours": "the mean of its neighbours' columns",
-    "labels": "the classes of its labelled neighbours",
-    "two_hop_labels": "the classes of labelled nodes two steps away",
-}
-
-
-@dataclass(frozen=True)
-class Probe:
-    """Leave-one-out result of a linear model that reads one source.
-
-    Parameters
-    ----------
-    accuracy, error : float
-        Accuracy and its standard error.
-    explained, explained_error : float
-        Fraction of the squared error of the class frequencies that the model removes, and its standard error. Unlike
-        the accuracy it shows what a source tells where one class is frequent.
-    """
-
-    accuracy: float
-    error: float
-    explained: float
-    explained_error: float
 
 
 def probe_sources(graph: Graph, seed: int = 0) -> dict[str, Probe]:

@@ -19,6 +19,7 @@ from gpatcher.arrays import FloatArray
 from gpatcher.errors import InputError, check_at_least, free_memory
 from gpatcher.graph.graph import Graph
 from gpatcher.io import cache_folder, checksum, draft_of, make_folder, write_text
+from gpatcher.spectral.results import SpectralMeasure
 
 _MAX_SECONDS = 600.0  # on one core; `is_affordable` rejects slower decompositions
 
@@ -147,16 +148,6 @@ def chebyshev_moments(graph: Graph, signal: FloatArray, count: int = 128, self_l
         previous, current = current, 2.0 * (matrix @ current) - previous
         moments[2 * k + 1] = 2.0 * np.vdot(current, previous) - moments[1]
     return moments[:count]
-
-
-@dataclass(frozen=True, eq=False)
-class SpectralMeasure:
-    """Histogram of the energy of a signal over the eigenvalues."""
-
-    edges: FloatArray  # of the bins, from -1 to 1
-    share: FloatArray  # fraction of the energy in each bin
-    mean: float  # mean eigenvalue sᵀÃs / sᵀs, always exact
-    exact: bool  # whether the bins come from eigenvectors; otherwise they are estimated from moments, smoothed
 
 
 def measure_exact(spectrum: Spectrum, signal: FloatArray, bins: int = 40) -> SpectralMeasure:

@@ -14,6 +14,7 @@ from gpatcher.arrays import FloatArray
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.spectral.heterophily import heterophily
+from gpatcher.spectral.results import Lemma1
 from gpatcher.spectral.spectrum import Spectrum
 
 _ZERO = 1e-10  # components below this, relative to the norm of the vector, are rounding errors
@@ -22,46 +23,6 @@ _ZERO = 1e-10  # components below this, relative to the norm of the vector, are 
 def spectral_heterophily(graph: Graph, spectrum: Spectrum) -> FloatArray:
     """Return Ĥ = H·U of Definition 2, shape (n,); an undefined H_i (0 / 0) counts as 0."""
     return spectrum.transform(np.nan_to_num(heterophily(graph).node))
-
-
-@dataclass(frozen=True)
-class Lemma1:
-    """Both sides of Lemma 1 for one filter on one graph, and the steps of its proof."""
-
-    left: float  # mean frequency response Σ g / n
-    right: float  # the printed bound Σ log|Ĥ| / (n log AM); NaN if undefined
-    log_am: float  # log Σ g|Ĥ| - log Σ g; the proof divides by it
-    components: int  # the n of these sums: the number of nonzero components Ĥ_i
-    zero_components: int  # where log|Ĥ_i| is undefined; excluded from both sides
-    repeated_eigenvalues: int  # for these Ĥ depends on the choice of the eigenvectors
-    response_in_range: bool  # 0 ≤ g ≤ 2, as the proof assumes
-    step_amgm: bool  # Σ g · log AM - Σ g log|Ĥ| ≥ 0, the weighted AM-GM inequality; it always holds
-    step_weights: bool  # Σ (g - 1) log|Ĥ| ≥ 0, needed to drop the weights g; often false
-
-    @property
-    def holds_as_printed(self) -> bool:
-        """Whether left ≥ right on these numbers."""
-        return bool(self.left >= self.right)
-
-    @property
-    def follows(self) -> str:
-        """Direction of the bound that the steps of the proof imply: ``>=``, ``<=`` or ``nothing``."""
-        if not self.step_weights or not np.isfinite(self.right) or self.log_am == 0:
-            return "nothing"
-        return ">=" if self.log_am > 0 else "<="
-
-    def explain(self) -> str:
-        """Describe the numbers in one sentence."""
-        if not np.isfinite(self.right):
-            return "The bound is undefined: no frequency has both g > 0 and a nonzero component of Ĥ, or log AM is 0."
-        sign = "≥" if self.holds_as_printed else "<"
-        text = f"mean g = {self.left:.4g} {sign} {self.right:.4g}: the printed bound "
-        text += "holds on these numbers" if self.holds_as_printed else "fails on these numbers"
-        if self.follows == "nothing":
-            return text + ", and the steps of the proof give no bound in either direction."
-        reason = "positive" if self.log_am > 0 else "negative, which reverses the inequality"
-        bound = "below" if self.follows == ">=" else "above"
-        return text + f"; log AM = {self.log_am:.3g} is {reason}: the right side bounds mean g from {bound}."
 
 
 def lemma1(values: FloatArray, h_hat: FloatArray, response: FloatArray) -> Lemma1:

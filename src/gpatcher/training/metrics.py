@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_softmax
+import scipy  # its modules load on first use
 
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import InputError
@@ -99,4 +99,4 @@ def measure_all(y: npt.ArrayLike, probability: npt.ArrayLike) -> dict[str, Any]:
 def log_loss(logits: npt.ArrayLike, y: npt.ArrayLike) -> float:
     """Return the mean of -log p(true class), from logits of shape (n, C)."""
     y = np.asarray(y)
-    return float(-log_softmax(np.asarray(logits, dtype=float), axis=1)[np.arange(len(y)), y].mean())
+    return float(-scipy.special.log_softmax(np.asarray(logits, dtype=float), axis=1)[np.arange(len(y)), y].mean())

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_softmax, softmax
+import scipy  # its modules load on first use
 
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import InputError
@@ -93,7 +93,7 @@ def choose_temperature(logits: npt.ArrayLike, y: npt.ArrayLike, seed: int = 0) -
 
 
 def _log_loss(logits: FloatArray, y: IntArray) -> FloatArray:
-    loss: FloatArray = -log_softmax(logits, axis=1)[np.arange(len(y)), y]
+    loss: FloatArray = -scipy.special.log_softmax(logits, axis=1)[np.arange(len(y)), y]
     return loss
 
 
@@ -119,11 +119,11 @@ class Calibration:
 
     def probability(self, logits: npt.ArrayLike) -> FloatArray:
         """Return the calibrated probabilities, shape (nodes, C)."""
-        return np.asarray(softmax(np.asarray(logits) / np.float32(self.temperature), axis=1))
+        return np.asarray(scipy.special.softmax(np.asarray(logits) / np.float32(self.temperature), axis=1))
 
     def sets(self, logits: npt.ArrayLike, level: float) -> npt.NDArray[np.bool_]:
         """Return the conformal set of each node, shape (nodes, C); see `prediction_sets` for the guarantee."""
-        probability = np.asarray(softmax(np.asarray(logits, dtype=float) / self.set_temperature, axis=1))
+        probability = np.asarray(scipy.special.softmax(np.asarray(logits, dtype=float) / self.set_temperature, axis=1))
         return prediction_sets(probability, self.scores, level)
 
     def to_dict(self) -> dict[str, Any]:
@@ -162,9 +162,9 @@ def calibrate(answers: npt.ArrayLike, y: npt.ArrayLike, seed: int = 0) -> Calibr
         errors = np.random.default_rng(seed).permutation(np.abs(logits[:, 0] - y))[:_MAX_SCORES]
         return Intervals(len(y), np.sort(errors))
     temperature = choose_temperature(logits, y, seed)
-    before, after = (reliability(softmax(logits / t, axis=1), y).error for t in (1.0, temperature))
+    before, after = (reliability(scipy.special.softmax(logits / t, axis=1), y).error for t in (1.0, temperature))
     order = np.random.default_rng(seed).permutation(len(y))
     first, second = order[: len(y) // 2], order[len(y) // 2 :][:_MAX_SCORES]
     set_temperature = fit_temperature(logits[first], y[first])
-    scores = nonconformity_scores(softmax(logits[second] / set_temperature, axis=1), y[second])
+    scores = nonconformity_scores(scipy.special.softmax(logits[second] / set_temperature, axis=1), y[second])
     return Calibration(temperature, len(y), before, after, set_temperature, scores)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from gpatcher.errors import counted
-from gpatcher.trust.explain import Explanation, Member, hops_text, label_text
+from gpatcher.trust.explanation import Explanation, Member, hops_text, label_text
 
 COLUMNS = ("member", "distance", "label", "score", "contribution")
 OWN_COLUMNS = ("own column", "value", "contribution")
