@@ -91,7 +91,8 @@ def open_graph(folder: str | Path) -> Graph:
     node_ids: Any = arrays.get("node_ids")
     if manifest.text_ids:
         try:
-            node_ids = pq.read_table(folder / _TEXT_IDS).column("id").to_numpy()
+            # as a list: to_numpy() and read_table() import pandas where it is installed, a third of a second
+            node_ids = np.array(pq.ParquetFile(folder / _TEXT_IDS).read().column("id").to_pylist(), dtype=object)
         except (OSError, pa.ArrowException) as error:
             raise _damaged(folder / _TEXT_IDS, str(error)) from None
     node_types = None
