@@ -126,7 +126,7 @@ def test_labels_are_the_histogram_of_the_other_members(graph, rounds):
         histogram = torch.cat([weights(source, graph.n) @ one_hot for source in model.sources], 1)
         h = model.encode(FeatureTable(graph.x))
         views = model._views(torch.arange(graph.n))
-        h = model.propagate(h, [views]) if rounds > 1 else h
+        h = model.propagate(h, [[views]] * (rounds - 1)) if rounds > 1 else h
         plain = model.rounds[-1](model.rounds[-1].norm(h), views)
         expected = model.classifier(torch.cat([plain, histogram], 1))
         torch.testing.assert_close(model(FeatureTable(graph.x), torch.arange(graph.n)), expected, atol=1e-5, rtol=1e-4)

@@ -81,6 +81,18 @@ def test_before_training_a_source_serves_what_extract_patches_returns(graphs, na
     np.testing.assert_array_equal(served.index, extracted.index)
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if make(name).local])
+@pytest.mark.parametrize("kind", ["connected", "weighted", "directed", "looped", "isolated"])
+def test_patches_of_some_nodes_are_those_of_all(graphs, name, kind):
+    graph, extractor, nodes = graphs.make(kind), make(name), np.array([1, 4, 5])
+    every, some = extractor.prepare(graph), extractor.prepare_some(graph, nodes)
+    asked = np.array([5, 1, 5])
+    index, score = extractor.source(some)(torch.from_numpy(asked))
+    for made in (some[asked], Patches(index.numpy(), score.numpy())):
+        np.testing.assert_array_equal(made.index, every[asked].index)
+        np.testing.assert_array_equal(made.score, every[asked].score)
+
+
 @pytest.mark.parametrize("learned", [False, True], ids=["before training", "any weights"])
 def test_a_patch_larger_than_the_graph_is_padded(graphs, name, learned):
     graph = graphs.undirected([[0, 1], [1, 2]])

@@ -420,8 +420,8 @@ def _print_summary(screen: Console, model: str, graph: Graph, records: list[Reco
 def _print_leaderboard(screen: Console, evaluation: Evaluation | RegressionEvaluation) -> None:
     from gpatcher.report.leaderboard import leaderboard_cells, leaderboard_columns, verdict
 
-    shown = table(leaderboard_columns(evaluation), [])
-    shown.collapse_padding = True  # the heads fit into 80 columns
+    shown = table(leaderboard_columns(evaluation, short=True), [])
+    shown.collapse_padding = True  # the names of models get what room there is
     for row in evaluation.leaderboard:
         shown.add_row(*leaderboard_cells(row), style="bold" if row.role == "model" else None)
     screen.print(shown)

@@ -65,7 +65,7 @@ class ServedGraph(ServedPatches):
     ) -> tuple[Tensor, ...]:
         """Return logits and calibrated probabilities of all nodes, shape (n, C), or numbers, shape (n,)."""
         views = split_views(index, score, mask, self.sizes)
-        h = self.model.propagate(self._encode(x), [views])
+        h = self.model.propagate(self._encode(x), [[views]] * len(self.model.updates))
         return self._outputs(self.model.classify(h, views, labels))
 
 

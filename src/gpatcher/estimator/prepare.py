@@ -159,6 +159,7 @@ def prepare(
     if same:
         data, nodes = same[0].data, same[0].nodes
     elif nodes is not None:
+        nodes = np.unique(nodes)
         data = tuple(e.prepare_some(graph, nodes) for e in extractors)
     else:
         data = tuple(e.prepare(graph, memory=memory, progress=progress) for e in extractors)

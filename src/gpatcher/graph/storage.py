@@ -81,7 +81,7 @@ def open_graph(folder: str | Path) -> Graph:
     needed = {"indptr", "indices", *(f"split{k}_{part}" for k in range(manifest.splits) for part in PARTS)}
     needed |= {"x_data", "x_indices", "x_indptr"} if manifest.x_shape is not None else set()
     needed |= {"y"} if manifest.classes else set()
-    for name in needed - manifest.arrays.keys():
+    for name in sorted(needed - manifest.arrays.keys()):
         raise _damaged(folder / _MANIFEST, f"it lacks the array {name}")
     arrays = {name: _open_array(folder / f"{name}.npy", *expected) for name, expected in manifest.arrays.items()}
     _check_structure(folder, arrays, manifest)
@@ -91,7 +91,8 @@ def open_graph(folder: str | Path) -> Graph:
     node_ids: Any = arrays.get("node_ids")
     if manifest.text_ids:
         try:
-            node_ids = pq.read_table(folder / _TEXT_IDS).column("id").to_numpy()
+            # as a list: to_numpy() and read_table() import pandas where it is installed, a third of a second
+            node_ids = np.array(pq.ParquetFile(folder / _TEXT_IDS).read().column("id").to_pylist(), dtype=object)
         except (OSError, pa.ArrowException) as error:
             raise _damaged(folder / _TEXT_IDS, str(error)) from None
     node_types = None

@@ -375,7 +375,7 @@ class GPatcher(nn.Module):
         if batch.views:
             return self.classify(h, batch.views, batch.labels)
         chunks = self._all_views(len(h), h.device)
-        h = self.propagate(h, chunks)
+        h = self.propagate(h, [chunks] * len(self.updates))
         if len(chunks) == 1:  # a product with all rows is faster than gathering some
             return self.classify(h, chunks[0], batch.labels)[batch.nodes]
         return self.classify(h, self._views(batch.nodes), batch.labels)
@@ -385,13 +385,14 @@ class GPatcher(nn.Module):
         z = x.linear(self.weight, self.config.input_dropout if self.training else 0.0) + self.bias
         return dropout(F.relu(z), self.config.dropout, self.training)
 
-    def propagate(self, h: Tensor, chunks: Sequence[Sequence[PatchView]]) -> Tensor:
+    def propagate(self, h: Tensor, patches: Sequence[Sequence[Sequence[PatchView]]]) -> Tensor:
         """Return the input of the last round, shape (n, h), or (n, R h) with ``jump``.
 
-        ``chunks`` are the patches of all nodes.
+        ``patches`` are those of all nodes in chunks, for each round before the last; or of the first nodes, if later
+        rounds read no others. The result then has as many rows.
         """
         outputs = [h]
-        for round_, update in zip(self.rounds[:-1], self.updates, strict=True):
+        for round_, update, chunks in zip(self.rounds[:-1], self.updates, patches, strict=True):
             z = round_.norm(h)
 
             def read(views: Sequence[PatchView], z: Tensor = z, round_: Any = round_, update: Any = update) -> Tensor:
@@ -401,9 +402,10 @@ class GPatcher(nn.Module):
                 added = [checkpoint(read, views, use_reentrant=False) for views in chunks]
             else:
                 added = [read(views) for views in chunks]
-            h = h + torch.cat(added)
+            change = torch.cat(added)
+            h = h[: change.shape[0]] + change
             outputs.append(h)
-        return torch.cat(outputs, 1) if self.config.jump else h
+        return torch.cat([output[: h.shape[0]] for output in outputs], 1) if self.config.jump else h
 
     def _all_views(self, n: int, device: torch.device) -> list[tuple[PatchView, ...]]:
         """Return the patches of all nodes in chunks; those of fixed sources are built once."""

@@ -66,15 +66,24 @@ class Patches:
         """Return the patches with each member replaced by its position in ``nodes``, which must ascend."""
         return Patches(positions(self.index, nodes), self.score)
 
-    def spread(self, nodes: IntArray, n: int) -> Patches:
-        """Return patches of ``n`` nodes: these for ``nodes``, empty ones elsewhere."""
-        whole = Patches.empty(n, self.size)
-        whole.index[nodes], whole.score[nodes] = self.index, self.score
-        return whole
-
     def source(self) -> FixedPatches:
         """Return the module that serves these patches."""
         return FixedPatches(self)
+
+
+@dataclass(frozen=True, eq=False)
+class SomePatches(Patches):
+    """The patches of some nodes, which are looked up by node."""
+
+    nodes: IntArray  # ascending
+
+    def __getitem__(self, nodes: Any) -> Patches:
+        rows = np.searchsorted(self.nodes, nodes)
+        return Patches(self.index[rows], self.score[rows])
+
+    def source(self) -> FixedPatches:
+        """Return the module that serves these patches."""
+        return FixedPatches(self, self.nodes)
 
 
 def positions(index: IntArray, nodes: IntArray) -> IntArray:
@@ -103,25 +112,27 @@ class PatchSource(nn.Module, ABC):
 
 
 class FixedPatches(PatchSource):
-    """Patches of all nodes, computed before training."""
+    """Patches of all nodes, computed before training; or of some ``nodes``, ascending."""
 
-    def __init__(self, patches: Patches) -> None:
+    def __init__(self, patches: Patches, nodes: IntArray | None = None) -> None:
         super().__init__()
         self.size, self.rows = patches.size, len(patches.index)
-        rows = int((patches.index[:, 0] >= 0).sum())  # the others were not extracted
-        self.fill = float((patches.index >= 0).sum() / (rows * self.size)) if rows else 1.0
+        self.fill = float((patches.index >= 0).mean()) if patches.index.size else 1.0
+        self.register_buffer("nodes", None if nodes is None else torch.from_numpy(nodes), persistent=False)
         self.register_buffer("index", torch.from_numpy(patches.index), persistent=False)
         self.register_buffer("score", torch.from_numpy(patches.score), persistent=False)
 
     index: Tensor
     score: Tensor
+    nodes: Tensor | None
 
     def forward(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Return index and score of the patches of these nodes."""
-        return self.index[nodes].long(), self.score[nodes]
+        rows = nodes if self.nodes is None else torch.searchsorted(self.nodes, nodes)
+        return self.index[rows].long(), self.score[rows]
 
     def patches(self) -> Patches:
-        """Return the patches of all nodes."""
+        """Return all patches."""
         return Patches(self.index.numpy(force=True), self.score.numpy(force=True))
 
 
@@ -154,8 +165,8 @@ class Extractor(ABC):
     def prepare(self, graph: Graph, *, memory: int | None = None, progress: Progress | None = None) -> Any:
         """Return the data that all training runs on a graph share: patches, or candidates and their products."""
 
-    def prepare_some(self, graph: Graph, nodes: IntArray) -> Patches:
-        """Return the result of `prepare` with the patches of these nodes, if the extractor is ``local``."""
+    def prepare_some(self, graph: Graph, nodes: IntArray) -> SomePatches:
+        """Return the patches of these nodes, ascending, in place of `prepare`'s; only if the extractor is ``local``."""
         raise NotImplementedError
 
     def source(self, data: Any) -> PatchSource:

@@ -14,7 +14,7 @@ from gpatcher.errors import check_choice, check_count
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.kernels.topk import top_of_sparse_rows
-from gpatcher.patches.base import Extractor, Patches, Progress
+from gpatcher.patches.base import Extractor, Patches, Progress, SomePatches
 from gpatcher.patches.direction import DIRECTIONS, directed_adjacency, step_matrix
 from gpatcher.patches.ppr import run_blocks
 
@@ -66,9 +66,10 @@ class Hop(Extractor):
         """Return the patches of all nodes."""
         return self._patches(graph, np.arange(graph.n), progress)
 
-    def prepare_some(self, graph: Graph, nodes: IntArray) -> Patches:
+    def prepare_some(self, graph: Graph, nodes: IntArray) -> SomePatches:
         """Return the patches of some nodes."""
-        return self._patches(graph, nodes, None).spread(nodes, graph.n)
+        made = self._patches(graph, nodes, None)
+        return SomePatches(made.index, made.score, nodes)
 
     def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> Patches:
         """Return the patches of the unseen nodes; builds the extended graph."""

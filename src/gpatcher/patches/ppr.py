@@ -19,7 +19,7 @@ from gpatcher.kernels.compile import Array
 from gpatcher.kernels.csr import sum_rows
 from gpatcher.kernels.overlay import Overlay
 from gpatcher.kernels.ppr_push import degree_codes, pack_codes, push_ppr
-from gpatcher.patches.base import Extractor, Patches, Progress
+from gpatcher.patches.base import Extractor, Patches, Progress, SomePatches
 from gpatcher.patches.direction import DIRECTIONS, directed_adjacency
 from gpatcher.scale.executors import LocalEngine
 from gpatcher.spectral.filters import ppr_response
@@ -73,9 +73,10 @@ class PPR(Extractor):
         """Return the patches of all nodes."""
         return push_patches(graph, self, progress=progress)
 
-    def prepare_some(self, graph: Graph, nodes: IntArray) -> Patches:
+    def prepare_some(self, graph: Graph, nodes: IntArray) -> SomePatches:
         """Return the patches of some nodes; the cost does not depend on the number of the others."""
-        return push_patches(graph, self, nodes).spread(nodes, graph.n)
+        made = push_patches(graph, self, nodes)
+        return SomePatches(made.index, made.score, nodes)
 
     def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> Patches:
         """Return the patches of the unseen nodes; the cost does not depend on the size of the graph."""

@@ -5,10 +5,15 @@ from __future__ import annotations
 from gpatcher.runs.results import Comparison, Evaluation, RegressionEvaluation, Results, Row
 
 
-def leaderboard_columns(evaluation: Results) -> tuple[str, ...]:
-    """Return the names of the columns; the third is the score on the part that is evaluated."""
+def leaderboard_columns(evaluation: Results, short: bool = False) -> tuple[str, ...]:
+    """Return the names of the columns, ``short`` for a terminal; the third is the score on the evaluated part."""
     numbers = isinstance(evaluation, RegressionEvaluation)
-    scores = ("validation R²", f"{evaluation.part} R²") if numbers else ("validation", f"{evaluation.part} accuracy")
+    part = evaluation.part
+    if short:
+        unit, part = "R²" if numbers else "%", part.replace("validation", "val.")
+        scores = (f"val. {unit}", f"{part} {unit}")
+    else:
+        scores = ("validation R²", f"{part} R²") if numbers else ("validation", f"{part} accuracy")
     errors = ("RMSE", "MAE") if numbers else ()
     return ("model", *scores, "95 % interval", *errors, "seconds", "ms/node", "weight")
 

@@ -115,11 +115,11 @@ def _attribute_fields(
         place = np.zeros((3, len(field.nodes)))  # source, position, score; from the first source that has the node
         place[1] = -1
         for source, view in reversed(list(enumerate(field.views))):
-            own = view.mask[field.row] > 0
-            at = view.index[field.row, own].cpu().numpy()
+            own = view.mask[0] > 0
+            at = view.index[0, own].cpu().numpy()
             place[0, at], place[1, at] = source, np.flatnonzero(own.cpu().numpy())
-            place[2, at] = view.score[field.row, own].detach().cpu().numpy()
-        place[:2, field.row] = 0
+            place[2, at] = view.score[0, own].detach().cpu().numpy()
+        place[:2, 0] = 0
         *figures, contribution, gradient = (part.detach().cpu().numpy() for part in found)
         # members of patches in their order, then the others by magnitude of contribution
         order = np.lexsort((-np.abs(contribution[0]), place[1], place[0], place[1] < 0))

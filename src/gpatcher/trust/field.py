@@ -16,49 +16,51 @@ from gpatcher.model.inputs import FeatureTable
 class Field:
     """The nodes whose features reach a prediction, and how."""
 
-    nodes: Tensor  # (f,): ascending
-    views: list[PatchView]  # patches over positions in ``nodes``; empty for nodes of the outermost patches
-    means: list[sp.csr_array]  # (f, f): weights of the means over these patches
-    row: int  # position of the node itself
+    nodes: Tensor  # (f,): the node itself, then the others in its patches, then those in theirs, and so on
+    within: list[int]  # number of nodes within 0, 1, …, R patches
+    views: list[PatchView]  # patches over positions in ``nodes``, of the nodes within R - 1 patches
+    means: list[sp.csr_array]  # (within R - 1, f): weights of the means over these patches
 
     def logits(self, model: GPatcher, h: Tensor, labels: Tensor | None) -> Tensor:
         """Return the logits of the node, shape (q, C), for q encodings of its field (q, f, h) and the labels in it."""
-        q, f = h.shape[:2]
-        shift = f * torch.arange(q, device=h.device)[:, None, None]
-        views, own = [], []
+        q, rounds = len(h), len(self.within) - 1
+        # each round computes the nodes that the later ones read
+        patches = [[self._patches(level, q)] for level in range(rounds - 1, 0, -1)]
+        h = model.propagate(h.transpose(0, 1).flatten(0, 1), patches)
+        known = None if labels is None else labels.transpose(0, 1).flatten(0, 1)
+        return model.classify(h, self._patches(0, q), known)
+
+    def _patches(self, level: int, q: int) -> list[PatchView]:
+        """Return the patches of the nodes within ``level`` patches, q times each: encodings are interleaved."""
+        count, rows = self.within[level : level + 2]
+        copy = torch.arange(q, device=self.nodes.device)[:, None]
+        views = []
         for view, means in zip(self.views, self.means, strict=True):
-            index = (view.index + shift).flatten(0, 1)
-            score, mask = view.score.repeat(q, 1), view.mask.repeat(q, 1)
-            table = FeatureTable(sp.kron(sp.eye_array(q), means, format="csr"), h.device)
+            index = (q * view.index[:count, None] + copy).flatten(0, 1)
+            score, mask = (part[:count].repeat_interleave(q, 0) for part in (view.score, view.mask))
+            table = FeatureTable(sp.kron(means[:count, :rows], sp.eye_array(q), format="csr"), copy.device)
             views.append(PatchView(index, score, mask, table))
-            rows = torch.arange(q, device=h.device) * f + self.row
-            own.append(PatchView(index[rows], score[rows], mask[rows]))
-        known = None if labels is None else labels.flatten(0, 1)
-        return model.classify(model.propagate(h.flatten(0, 1), [views]), own, known)
+        return views
 
 
 @torch.no_grad()
 def receptive_field(model: GPatcher, node: int) -> Field:
-    """Return the nodes within R patches of a node; a patch contains its own node, so the sets are nested."""
-    device = model.weight.device
-    inner = nodes = torch.tensor([node], device=device)
+    """Return the nodes within R patches of a node."""
+    nodes = new = torch.tensor([node], device=model.weight.device)
+    within = [1]
     for _ in range(model.config.rounds):
-        inner = nodes
-        members = [source(inner)[0].flatten() for source in model.sources]
-        nodes = torch.unique(torch.cat(members))
-        nodes = nodes[nodes >= 0]
-    at = torch.searchsorted(nodes, inner)
+        members = torch.unique(torch.cat([source(new)[0].flatten() for source in model.sources]))
+        new = members[(members >= 0) & ~torch.isin(members, nodes)]
+        nodes = torch.cat([nodes, new])
+        within.append(len(nodes))
+    ordered, order = nodes.sort()
     views = []
     for source in model.sources:
-        index, score = source(inner)
-        shape = (len(nodes), source.size)
-        rows = torch.zeros(shape, dtype=torch.long, device=device)
-        rows[:, 0] = torch.arange(len(nodes), device=device)
-        rows[at] = torch.searchsorted(nodes, index.clamp_min(0)).clamp_max(len(nodes) - 1)
-        scores, mask = torch.zeros(shape, device=device), torch.zeros(shape, device=device)
-        scores[at], mask[at] = score, (index >= 0).to(score.dtype)
-        width = max(1, int((mask > 0).sum(1).max()))  # drop positions that are empty in all patches
+        index, score = source(nodes[: within[-2]])
+        mask = (index >= 0).to(score.dtype)
+        width = max(1, int(mask.sum(1).max()))  # drop positions that are empty in all patches
         width = source.size if "mixer" in model.config.readout else width
-        views.append(PatchView(rows[:, :width], scores[:, :width], mask[:, :width]))
+        position = order[torch.searchsorted(ordered, index.clamp_min(0)).clamp_max(len(nodes) - 1)]
+        views.append(PatchView(position[:, :width], score[:, :width], mask[:, :width]))
     means = [mean_weights(view, len(nodes), model.config.mean_ego, model.config.aggregate == "mean") for view in views]
-    return Field(nodes, views, means, int(torch.searchsorted(nodes, torch.tensor(node, device=device))))
+    return Field(nodes, within, views, means)
