@@ -31,7 +31,7 @@ def sample(graph: Graph, count: int) -> np.ndarray:
 
 def rate(graph: Graph, extractor: PPR, threads: int) -> float:
     """Return nodes per second; the kernels must be compiled."""
-    nodes = sample(graph, PUSHED)
+    nodes = sample(graph, max(PUSHED, graph.n // 16))  # so many that the adjacency is packed, as for all nodes
     return len(nodes) / record.timed(lambda: push_patches(graph, extractor, nodes, threads=threads), 1)
 
 

@@ -220,3 +220,9 @@ def test_results_are_those_of_the_records(monkeypatch):
 def test_tables_of_the_benchmarks_are_those_of_the_records():
     record = runpy.run_path(str(ROOT / "benchmarks" / "record.py"))
     assert record["README"].read_text() == record["readme"](), "run benchmarks/record.py"
+
+
+def test_the_cost_model_is_that_of_the_record(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    for path, text in runpy.run_path(str(ROOT / "benchmarks" / "scale.py"))["made"]().items():
+        assert path.read_text() == text, f"{path} is not what the record says; run benchmarks/scale.py"

@@ -59,9 +59,14 @@ def estimate_patches(graph: Graph, extractor: PPR, threads: int | None = None, s
     started = time.perf_counter()
     push_patches(graph, extractor, sample, threads=1)
     each = (time.perf_counter() - started) / len(sample)
-    disk = 8 * extractor.size * graph.n
-    held = int(peak_rss_mb() * 2**20) + 3 * 8 * extractor.size * min(graph.n, 1 << 16)
-    return Estimate(spent + each * graph.n / (threads or os.cpu_count() or 1), held, disk)
+    table = estimate_table(graph.n, extractor.size, each, threads or os.cpu_count() or 1)
+    return Estimate(spent + table.seconds, int(peak_rss_mb() * 2**20) + table.memory, table.disk)
+
+
+def estimate_table(nodes: int, size: int, each: float, cores: int) -> Estimate:
+    """Estimate a patch table from the seconds of one source on one core; its memory is beside that of the graph."""
+    row = 8 * size  # an index and a score for each position
+    return Estimate(each * nodes / cores, 3 * row * min(nodes, 1 << 16), row * nodes)
 
 
 def estimate_fit(graph: Graph, model: str, settings: dict[str, Any], options: FitOptions) -> Estimate:
