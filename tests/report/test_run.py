@@ -16,7 +16,7 @@ from gpatcher.patches import AdaptiveFilter
 from gpatcher.report.explanation import write_explanation
 from gpatcher.report.run import in_short, merge_small, write_run_page
 from gpatcher.runs.evaluation import evaluate
-from gpatcher.runs.results import BaselineResult, Groups, read_evaluation, write_evaluation
+from gpatcher.runs.results import BaselineResult, Comparison, Groups, read_evaluation, write_evaluation
 from gpatcher.tables.load import read_tables
 from gpatcher.training.loop import TrainConfig
 from gpatcher.trust.explanation import hops_text
@@ -236,6 +236,26 @@ def test_equal_baselines_and_chance(evaluation):
     assert "equal to the best of them." in compared(0.8)
     assert "1.0 points below the best of them; with" in compared(0.81)
     assert "60.0 points above the best of them." in compared(0.2)
+
+
+@pytest.mark.parametrize(
+    ("majority", "columns", "words"),
+    [
+        ((0.3, 0.2, 0.4), (0.2, 0.1, 0.3), ": worth using."),
+        ((0.3, 0.2, 0.4), (0.05, -0.1, 0.2), "not surely better than the columns alone"),
+        (
+            (0.3, -0.1, 0.7),
+            (0.2, 0.1, 0.3),
+            "which is not surely better than always predicting the most frequent class",
+        ),
+        ((0.3, -0.1, 0.7), (0.2, 0.1, 0.3), "do not rely on it yet. More labels"),
+        ((0.0, -0.1, 0.1), (0.2, 0.1, 0.3), "which is not better than always predicting the most frequent class"),
+        ((-0.1, -0.2, -0.05), (0.2, 0.1, 0.3), "do not use it. More labels"),
+    ],
+)
+def test_the_verdict_says_whether_the_model_is_worth_using(evaluation, majority, columns, words):
+    compared = [Comparison("Majority class", *majority), Comparison("MLP", *columns)]
+    assert words in in_short(replace(evaluation, comparisons=compared))[0]
 
 
 def test_validation_results_are_marked(evaluation):
