@@ -53,13 +53,18 @@ def path(evaluation, tmp_path_factory):
     return write_run_page(evaluation, tmp_path_factory.mktemp("run") / "report.html")
 
 
+@pytest.fixture(scope="module")
+def shared_page(open_shared_page, path):
+    return open_shared_page(path)
+
+
 def members(page):
     return [row.locator("th, td").all_inner_texts() for row in page.locator("#explorer-members tbody tr").all()]
 
 
 @pytest.mark.browser
-def test_a_selected_node_shows_its_patch(open_page, path, graph, fitted):
-    page, requests, errors = open_page(path)
+def test_a_selected_node_shows_its_patch(shared_page, graph, fitted):
+    page, requests, errors = shared_page
     assert requests == []
     options = page.locator("#explorer-nodes option")
     assert options.count() == 150
@@ -106,6 +111,8 @@ def test_a_selected_node_shows_its_patch(open_page, path, graph, fitted):
     assert not page.locator("#explorer-members").is_visible()
     page.fill("#explorer-search", "")
     assert page.locator("#explorer-words").is_visible()
+    page.uncheck("#explorer-wrong")
+    assert options.count() == 150
     assert errors == []
 
 
@@ -118,9 +125,9 @@ def test_no_serious_finding_of_axe(open_page, path, serious_findings, width, sch
 
 
 @pytest.mark.browser
-def test_a_class_has_one_colour(open_page, path, fitted):
+def test_a_class_has_one_colour(shared_page, fitted):
     """The swatch of a label, the dots of the patch and the bar of class balance agree, for every node."""
-    page, _, _ = open_page(path)
+    page, _, _ = shared_page
     colour = {str(name): class_colour(c) for c, name in enumerate(fitted.classes_)}
     page.select_option("#explorer-nodes", index=3)
     drawn = page.evaluate("document.getElementById('explorer-plot').data[1].marker.color")
@@ -179,8 +186,8 @@ def test_a_shortfall_of_conformal_sets_is_named(evaluation):
 
 
 @pytest.mark.browser
-def test_the_page_is_complete(open_page, path):
-    page, _, errors = open_page(path)
+def test_the_page_is_complete(shared_page):
+    page, _, errors = shared_page
     headings = page.locator("h2, h3").all_inner_texts()
     for title in (
         "In short",
