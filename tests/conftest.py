@@ -59,9 +59,21 @@ def browser():
 @pytest.fixture
 def open_page(browser):
     """Open a page offline; return it with the requests it made and the errors it met."""
+    before = browser.contexts
     yield partial(_opened, browser)
     for context in browser.contexts:
-        context.close()
+        if context not in before:
+            context.close()
+
+
+@pytest.fixture(scope="module")
+def open_shared_page(browser):
+    """Open a page for all tests of a module: to load plotly takes seconds each time."""
+    before = browser.contexts
+    yield partial(_opened, browser)
+    for context in browser.contexts:
+        if context not in before:
+            context.close()
 
 
 @pytest.fixture
@@ -108,6 +120,10 @@ def shortened():
 @pytest.fixture
 def command_in(monkeypatch, capsys):
     """Call the command in a folder without a new process, which takes seconds to load torch."""
+
+    # enough for a page; all of them take a third of the time of a small fit
+    monkeypatch.setattr("gpatcher.runs.evaluation._EXPLAINED", 20)
+    monkeypatch.setattr("gpatcher.runs.evaluation._FEW", 2)
 
     def call(folder, *arguments, code=0, **variables):
         monkeypatch.chdir(folder)

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +20,8 @@ import gpatcher
 from gpatcher import cli
 from gpatcher.baselines import BASELINES
 from gpatcher.estimator.portfolio import shipped_portfolio
+from gpatcher.runs import evaluation
+from gpatcher.training import loop
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -56,6 +59,15 @@ def test_the_code_runs(page, tmp_path, monkeypatch, shortened):
     # one member of each kind, since explanations of all take a minute; tests/estimator trains them all
     first = {candidate.kind: shortened(candidate) for candidate in reversed(shipped_portfolio())}
     monkeypatch.setattr("gpatcher.estimator.ensemble.shipped_portfolio", lambda: tuple(first.values()))
+    # few epochs and explanations: the pages are run, how well models learn is tested elsewhere
+    train = loop.train
+
+    def train_shortly(model, x, y, split, config, **more):
+        return train(model, x, y, split, replace(config, epochs=min(config.epochs, 15)), **more)
+
+    monkeypatch.setattr(loop, "train", train_shortly)
+    monkeypatch.setattr(evaluation, "_EXPLAINED", 20)
+    monkeypatch.setattr(evaluation, "_FEW", 2)
     monkeypatch.chdir(tmp_path)
     shutil.copytree(TABLES, tmp_path, dirs_exist_ok=True)
     monkeypatch.setenv("GPATCHER_CACHE", str(tmp_path / "cache"))

@@ -3,13 +3,14 @@
     python tools/portfolio.py train FOLDER --datasets 'texas;cora' --splits 0,1 # every candidate: predictions
     python tools/portfolio.py log FOLDER                                        # predictions → results/portfolio
     python tools/portfolio.py learn                                             # results/portfolio → portfolio.json
+    python tools/portfolio.py shrink                                            # results/portfolio → a table
     python tools/portfolio.py evaluate FOLDER                                   # leave one data set out → records
 
 ``train`` keeps logits of validation and test nodes in FOLDER (not committed) and skips what is there already, so it can
 be interrupted and run several times side by side. A data set is a name, a generator, or a folder with nodes.csv and
-edges.csv. ``log`` keeps the figures, and the probabilities of some validation nodes in 256 levels, which ``learn``
-reads. ``evaluate`` learns the portfolio without a data set, combines its members there by validation nodes, and reads
-the test nodes once.
+edges.csv. ``log`` keeps the figures, and the probabilities of some validation nodes in 256 levels, which ``learn`` and
+``shrink`` read: the second compares how far the weights may be shrunk towards equal ones. ``evaluate`` learns the
+portfolio without a data set, combines its members there by validation nodes, and reads the test nodes once.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ Logits = dict[str, Any]
 Runs = dict[tuple[str, int], dict[str, Logits]]  # data set and split, then candidate
 LOG, VALIDATION = RESULTS / "log.jsonl", RESULTS / "validation.npz"
 _NODES = 500  # validation nodes of a run that the portfolio is learned from
+SHARES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)  # of equal weights
 _LEVELS = 30  # of a logarithm of a probability, per unit
 
 
@@ -221,6 +223,31 @@ def learn() -> None:
         print(f"{figure:.4f} {name}")
 
 
+def compare_shrinking() -> None:
+    """Print the loss of the ensemble by how far its weights are shrunk, relative to not at all.
+
+    As for the order of the members, the weights are chosen on one half of the validation nodes and scored on the other.
+    """
+    members = [member["name"] for member in json.loads(PORTFOLIO.read_text())["members"]]
+    members = members[: QUALITIES["good"].members]
+    losses: dict[float, dict[str, list[float]]] = {share: {} for share in SHARES}
+    for (dataset, number), run in read_log().items():
+        y = next(iter(run.values()))["yv"]
+        logits = np.stack([run[name]["val"] for name in members if name in run]).astype(float)
+        halves = np.array_split(np.random.default_rng(number).permutation(len(y)), 2)
+        for chosen, scored in (halves, halves[::-1]):
+            for share in SHARES:
+                weights = ensemble_weights(list(logits[:, chosen]), y[chosen], number, share)
+                loss = log_loss(np.tensordot(weights, logits[:, scored], 1), y[scored])
+                losses[share].setdefault(dataset, []).append(loss)
+    for share in SHARES:
+        each = [np.mean(values) / np.mean(losses[0.0][dataset]) for dataset, values in losses[share].items()]
+        worse = sum(ratio > 1 for ratio in each)
+        print(
+            f"shrink {share:.2f}: loss {np.mean(each):.4f} of that without, larger on {worse} of {len(each)} data sets"
+        )
+
+
 def evaluate(folder: Path) -> None:
     """Write what `good` does on each data set with a portfolio that was learned from the others."""
     runs, logged = read(folder), read_log()
@@ -232,21 +259,18 @@ def evaluate(folder: Path) -> None:
         for (own, number), members in runs.items():
             if own != dataset:
                 continue
-            used = [name for name in names if name in members]
-            y, test = members[used[0]]["yv"], members[used[0]]["yt"]
-            weights = ensemble_weights([members[name]["val"] for name in used], y, number)
+            if not members.keys() >= set(names):
+                print(f"{dataset}, split {number} is left out: not all members are trained", flush=True)
+                continue
+            y, test = members[names[0]]["yv"], members[names[0]]["yt"]
+            weights = ensemble_weights([members[name]["val"] for name in names], y, number)
             val, score = (
-                _score(dataset, sum(w * members[name][part] for w, name in zip(weights, used, strict=True)), target)
+                _score(dataset, sum(w * members[name][part] for w, name in zip(weights, names, strict=True)), target)
                 for part, target in (("val", y), ("test", test))
             )
-            record = {
-                "dataset": dataset,
-                "split": number,
-                "members": used,
-                "missing": [n for n in names if n not in used],
-            }
+            record: dict[str, Any] = {"dataset": dataset, "split": number, "members": names}
             record |= {"weights": [round(float(w), 3) for w in weights], "val": val, "test": score}
-            record["seconds"] = round(sum(float(members[name]["sec"]) for name in used), 1)
+            record["seconds"] = round(sum(float(members[name]["sec"]) for name in names), 1)
             lines.append(json.dumps(record))
             print(lines[-1], flush=True)
     write_text(RESULTS / "leave_one_out.jsonl", "\n".join(lines) + "\n")
@@ -263,14 +287,14 @@ def _score(dataset: str, logits: np.ndarray, y: np.ndarray) -> float:
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("train", "log", "learn", "evaluate"))
-    parser.add_argument("folder", type=Path, nargs="?", help="folder of the logits, not for learn")
+    parser.add_argument("command", choices=("train", "log", "learn", "shrink", "evaluate"))
+    parser.add_argument("folder", type=Path, nargs="?", help="folder of the logits, not for learn and shrink")
     parser.add_argument("--datasets", default="texas;cornell;wisconsin;cora;citeseer", help="separated by ';'")
     parser.add_argument("--splits", default="0")
     parser.add_argument("--candidates", default="", help="names separated by ';', by default all")
     options = parser.parse_args()
-    if (options.folder is None) != (options.command == "learn"):
-        parser.error("pass a folder to train, log and evaluate, and none to learn")
+    if (options.folder is None) != (options.command in ("learn", "shrink")):
+        parser.error("pass a folder to train, log and evaluate, and none to learn and shrink")
     if options.command == "train":
         splits = [int(number) for number in options.splits.split(",")]
         names = [name.strip() for name in options.candidates.split(";") if name.strip()]
@@ -279,6 +303,8 @@ def main() -> None:
         write_log(options.folder)
     elif options.command == "learn":
         learn()
+    elif options.command == "shrink":
+        compare_shrinking()
     else:
         evaluate(options.folder)
 

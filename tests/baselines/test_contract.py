@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 
-from gpatcher.baselines import BASELINES, PAPER_BASELINES, SEARCH, baseline_titles, make_baseline
+from gpatcher.baselines import BASELINES, PAPER_BASELINES, baseline_space, baseline_titles, make_baseline
 from gpatcher.errors import InputError, InputWarning
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
@@ -206,9 +206,9 @@ def test_labels_of_validation_and_test_are_never_read(irregular_graph, name):
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_every_value_of_the_search_space_builds(graph, name):
+def test_every_value_of_the_baseline_space_builds(graph, name):
     train_fields = TrainConfig.__dataclass_fields__
-    for parameter, values in SEARCH[name].items():
+    for parameter, values in baseline_space(name).items():
         for value in values:
             if parameter in train_fields:
                 TrainConfig(**{parameter: value})

@@ -50,9 +50,10 @@ def test_from_fit_to_export(run_here, tmp_path, changes, sources):
     run_here("explain", "run", "7", "--out", "7.html")
     assert "Why 7 was called" in (tmp_path / "7.html").read_text()
 
-    assert "largest difference" in run_here("export", "run", "--out", "m.onnx").stdout
-    inputs = [given.name for given in onnxruntime.InferenceSession(tmp_path / "m.onnx").get_inputs()]
-    assert inputs == ["x", "index", "score", "mask"] + ["labels"] * ("labels" in settings["model"]["readout"])
+    if changes:  # an export takes seconds
+        assert "largest difference" in run_here("export", "run", "--out", "m.onnx").stdout
+        inputs = [given.name for given in onnxruntime.InferenceSession(tmp_path / "m.onnx").get_inputs()]
+        assert inputs == ["x", "index", "score", "mask", "labels"]
 
 
 def test_from_a_table_of_directed_walks(run_here, tmp_path):

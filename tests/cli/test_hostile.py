@@ -44,7 +44,11 @@ def test_memory_must_be_a_number_of_gib(tmp_path, command_in, value):
 
 @pytest.mark.parametrize("seed", ["-1", str(2**64), str(10**30)])
 def test_seeds_beyond_64_bits(tmp_path, command_in, seed):
-    assert "--seed" in command_in(tmp_path, "bench", "defaults", "--seed", seed, code=2).stderr
+    for command in (("bench", "defaults"), ("fit", "csbm:n=60")):
+        shown = command_in(tmp_path, *command, "--seed", seed, code=2).stderr
+        assert "--seed" in shown
+        assert seed in shown
+    assert "9223372" not in command_in(tmp_path, "bench", "--help").stdout
 
 
 @pytest.mark.parametrize("weight", ["1e-320", "1e308"])

@@ -31,18 +31,14 @@ def served(path, inputs):
         },
         {
             "name": [{"name": "ppr", "size": 5}, {"name": "heterophily-aware", "size": 3, "K": 4}],
-            "model": {"head_layers": 2, "skip": False},
-        },
-        {
-            "name": [{"name": "ppr", "size": 3}, {"name": "heat", "size": 5}],
-            "model": {"mean_ego": True, "readout": ("ego", "mean", "labels")},
+            "model": {"head_layers": 2, "mean_ego": True, "readout": ("ego", "mean", "mixer", "labels")},
         },
         {
             "name": [{"name": "hop", "size": 4}, {"name": "ppr", "size": 5}],
             "model": {"rounds": 3, "norm": "batch", "readout": ("ego", "mean", "labels"), "jump": True},
         },
     ],
-    ids=["sparse with empty positions", "fixed and learned", "two fixed and labels", "rounds and labels"],
+    ids=["sparse with empty positions", "fixed, learned and labels", "rounds and labels"],
 )
 def test_the_outputs_agree(graph, tmp_path, quick, options):
     model = quick(**options, train={"epochs": 6}).fit(graph)

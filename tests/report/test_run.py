@@ -16,7 +16,7 @@ from gpatcher.patches import AdaptiveFilter
 from gpatcher.report.explanation import write_explanation
 from gpatcher.report.run import in_short, merge_small, write_run_page
 from gpatcher.runs.evaluation import evaluate
-from gpatcher.runs.results import BaselineResult, Groups, read_evaluation, write_evaluation
+from gpatcher.runs.results import BaselineResult, Comparison, Groups, read_evaluation, write_evaluation
 from gpatcher.tables.load import read_tables
 from gpatcher.training.loop import TrainConfig
 from gpatcher.trust.explanation import hops_text
@@ -53,13 +53,18 @@ def path(evaluation, tmp_path_factory):
     return write_run_page(evaluation, tmp_path_factory.mktemp("run") / "report.html")
 
 
+@pytest.fixture(scope="module")
+def shared_page(open_shared_page, path):
+    return open_shared_page(path)
+
+
 def members(page):
     return [row.locator("th, td").all_inner_texts() for row in page.locator("#explorer-members tbody tr").all()]
 
 
 @pytest.mark.browser
-def test_a_selected_node_shows_its_patch(open_page, path, graph, fitted):
-    page, requests, errors = open_page(path)
+def test_a_selected_node_shows_its_patch(shared_page, graph, fitted):
+    page, requests, errors = shared_page
     assert requests == []
     options = page.locator("#explorer-nodes option")
     assert options.count() == 150
@@ -106,6 +111,8 @@ def test_a_selected_node_shows_its_patch(open_page, path, graph, fitted):
     assert not page.locator("#explorer-members").is_visible()
     page.fill("#explorer-search", "")
     assert page.locator("#explorer-words").is_visible()
+    page.uncheck("#explorer-wrong")
+    assert options.count() == 150
     assert errors == []
 
 
@@ -118,9 +125,9 @@ def test_no_serious_finding_of_axe(open_page, path, serious_findings, width, sch
 
 
 @pytest.mark.browser
-def test_a_class_has_one_colour(open_page, path, fitted):
+def test_a_class_has_one_colour(shared_page, fitted):
     """The swatch of a label, the dots of the patch and the bar of class balance agree, for every node."""
-    page, _, _ = open_page(path)
+    page, _, _ = shared_page
     colour = {str(name): class_colour(c) for c, name in enumerate(fitted.classes_)}
     page.select_option("#explorer-nodes", index=3)
     drawn = page.evaluate("document.getElementById('explorer-plot').data[1].marker.color")
@@ -179,8 +186,8 @@ def test_a_shortfall_of_conformal_sets_is_named(evaluation):
 
 
 @pytest.mark.browser
-def test_the_page_is_complete(open_page, path):
-    page, _, errors = open_page(path)
+def test_the_page_is_complete(shared_page):
+    page, _, errors = shared_page
     headings = page.locator("h2, h3").all_inner_texts()
     for title in (
         "In short",
@@ -236,6 +243,26 @@ def test_equal_baselines_and_chance(evaluation):
     assert "equal to the best of them." in compared(0.8)
     assert "1.0 points below the best of them; with" in compared(0.81)
     assert "60.0 points above the best of them." in compared(0.2)
+
+
+@pytest.mark.parametrize(
+    ("majority", "columns", "words"),
+    [
+        ((0.3, 0.2, 0.4), (0.2, 0.1, 0.3), ": worth using."),
+        ((0.3, 0.2, 0.4), (0.05, -0.1, 0.2), "not surely better than the columns alone"),
+        (
+            (0.3, -0.1, 0.7),
+            (0.2, 0.1, 0.3),
+            "which is not surely better than always predicting the most frequent class",
+        ),
+        ((0.3, -0.1, 0.7), (0.2, 0.1, 0.3), "do not rely on it yet. More labels"),
+        ((0.0, -0.1, 0.1), (0.2, 0.1, 0.3), "which is not better than always predicting the most frequent class"),
+        ((-0.1, -0.2, -0.05), (0.2, 0.1, 0.3), "do not use it. More labels"),
+    ],
+)
+def test_the_verdict_says_whether_the_model_is_worth_using(evaluation, majority, columns, words):
+    compared = [Comparison("Majority class", *majority), Comparison("MLP", *columns)]
+    assert words in in_short(replace(evaluation, comparisons=compared))[0]
 
 
 def test_validation_results_are_marked(evaluation):

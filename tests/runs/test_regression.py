@@ -126,13 +126,9 @@ def test_the_page_is_made_of_the_evaluation_alone(run, tmp_path):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1400, "light")])
-def test_the_page_in_a_browser(open_page, run, tmp_path, width, scheme):
-    page, requests, errors = open_page(
-        write_run_page(read_evaluation(run[0]), tmp_path / "a.html"), width=width, scheme=scheme
-    )
-    assert (requests, errors) == ([], [])
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+def test_the_page_in_a_browser(open_page, run, tmp_path):
+    path = write_run_page(read_evaluation(run[0]), tmp_path / "a.html")
+    page, requests, errors = open_page(path, width=390, scheme="dark")
     worst = read_evaluation(run[0]).explanations[0]
     [option] = page.locator("#explorer-nodes option").all_inner_texts()[:1]
     assert option == f"{worst.id}: {worst.predicted} (label {worst.label})"
@@ -141,6 +137,11 @@ def test_the_page_in_a_browser(open_page, run, tmp_path, width, scheme):
     largest = worst.members[worst.ranked()[0]]
     assert float(first[3]) == pytest.approx(largest.contribution, rel=1e-3)
     assert not page.locator("#explorer-wrong").is_visible()
+    for width, scheme in ((390, "dark"), (1400, "light")):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert (requests, errors) == ([], [])
 
 
 @pytest.mark.browser

@@ -133,13 +133,19 @@ def test_the_halves_do_not_overlap():
     assert len(base.scores) == 30
 
 
+@pytest.fixture(scope="module")
+def calibrated():
+    """Many draws with a calibration on their first half, for all levels."""
+    drawn = [draw(400, classes=6, temperature=2.5, seed=seed) for seed in range(200)]
+    return [(logits, y, calibrate(logits[:200], y[:200], seed)) for seed, (logits, y) in enumerate(drawn)]
+
+
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.95])
-def test_coverage_on_exchangeable_nodes(level):
+def test_coverage_on_exchangeable_nodes(calibrated, level):
     """The mean coverage over many draws is at least the level, and not far above it, for a miscalibrated model too."""
     covered, sizes = [], []
-    for seed in range(200):
-        logits, y = draw(400, classes=6, temperature=2.5, seed=seed)
-        fraction, size = coverage(calibrate(logits[:200], y[:200], seed).sets(logits[200:], level), y[200:])
+    for logits, y, calibration in calibrated:
+        fraction, size = coverage(calibration.sets(logits[200:], level), y[200:])
         covered.append(fraction)
         sizes.append(size)
     standard_error = np.std(covered) / math.sqrt(len(covered))

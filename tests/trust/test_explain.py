@@ -377,7 +377,7 @@ def with_columns(model, graph, nodes, groups):
     ids=["one source", "two sources", *ROUNDS],
 )
 def test_columns_sum_to_what_the_node_itself_adds(graph, patches, options):
-    model = fitted(graph, patches, train={"epochs": 40, "lr": 0.02}, **options)
+    model = fitted(graph, patches, train={"epochs": 15, "lr": 0.02}, **options)
     for explanation in with_columns(model, graph, [0, 11, 42], column_groups(None, 6, 6)):
         assert len(explanation.columns) == 6
         own = sum(m.contribution for m in explanation.members if m.node == explanation.node)

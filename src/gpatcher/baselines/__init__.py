@@ -1,7 +1,7 @@
 """Baseline models, one file each; the name of a file is the name of its model.
 
-`baseline_titles` imports neither a model nor torch, so that reports and ``--help`` stay fast. The other names load all
-models on first use.
+`baseline_titles` imports neither a model nor torch, so that reports and ``--help`` stay fast. The other names load
+torch; a model is imported on its first use.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpatcher.baselines.registry import BASELINES, SEARCH, make_baseline
+    from gpatcher.baselines.registry import BASELINES, baseline_space, make_baseline
 
-__all__ = ["BASELINES", "PAPER_BASELINES", "SEARCH", "baseline_titles", "make_baseline"]
+__all__ = ["BASELINES", "PAPER_BASELINES", "baseline_space", "baseline_titles", "make_baseline"]
 
 _PAPER_TITLES = {
     "mlp": "MLP",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import UserDict
 from importlib import import_module
 from typing import Any
 
@@ -28,12 +29,22 @@ def _load(name: str) -> type[Baseline]:
     return classes[0]
 
 
-BASELINES: dict[str, type[Baseline]] = {name: _load(name) for name in baseline_titles()}
+class _Baselines(UserDict[str, Any]):
+    """The models by name, each imported on first use: most need torch_geometric, which takes as long as torch."""
 
-# hyper-parameters to tune and the values to try
-SEARCH: dict[str, dict[str, list[Any]]] = {
-    name: {"hidden": [64, 32, 128], "dropout": [0.2, 0.5, 0.7], **model.SEARCH} for name, model in BASELINES.items()
-}
+    def __getitem__(self, name: str) -> type[Baseline]:
+        if self.data[name] is None:
+            self.data[name] = _load(name)
+        model: type[Baseline] = self.data[name]
+        return model
+
+
+BASELINES = _Baselines(dict.fromkeys(baseline_titles()))
+
+
+def baseline_space(name: str) -> dict[str, list[Any]]:
+    """Return the hyper-parameters of a baseline to tune, and the values to try."""
+    return {"hidden": [64, 32, 128], "dropout": [0.2, 0.5, 0.7], **BASELINES[name].SEARCH}
 
 
 def make_baseline(name: str, graph: Graph, features: int, split: Split, **parameters: Any) -> Baseline:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gpatcher.baselines import BASELINES, SEARCH
+from gpatcher.baselines import BASELINES, baseline_space
 from gpatcher.bench.plan import experiment_names, load_experiment, load_source, plan_splits, select
 from gpatcher.bench.tasks import load_split
 from gpatcher.errors import InputError, InputWarning, check_at_least
@@ -176,7 +176,7 @@ def search_space(name: str, model: str) -> Space:
     if name not in ("paper", "broad"):
         raise InputError(f"unknown search space {name!r}; choose paper or broad")
     if model not in PATCHERS:
-        own = {f"model.{parameter}": values for parameter, values in SEARCH[model].items()}
+        own = {f"model.{parameter}": values for parameter, values in baseline_space(model).items()}
         return {"train.lr": _LR, **own} if name == "paper" else {**_TRAINING, **own}
     if model == "deep" and name == "broad":
         return _DEEP

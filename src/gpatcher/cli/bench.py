@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpatcher.cli.console import check_out, console, option, step, stoppable, table, warnings_as_notes
+from gpatcher.cli.console import check_out, check_seed, console, option, step, stoppable, table, warnings_as_notes
 from gpatcher.cli.sources import AsJson, Root
 from gpatcher.errors import InputError, counted
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from gpatcher.bench.jobs import Progress
     from gpatcher.runs.run import Job
 
-MAX_SEED = 2**63 - 2**31  # seeds of further runs are above the first
 Datasets = Annotated[str | None, option("NAMES", "Only these data sets, e.g. texas,cora.")]
 Models = Annotated[str | None, option("NAMES", "Only these models (rows), e.g. mlp,gcn,fast.")]
 Workers = Annotated[int, option("N", "Processes at a time, one thread each.")]
@@ -52,7 +51,7 @@ def bench(
         Path | None, option("FILE", "Settings that 'gpatcher tune' chose. Default: those of the package.")
     ] = None,
     seed: Annotated[
-        int, option("N", "Seed of the first run; each further run takes the next.", min=0, max=MAX_SEED)
+        int, option("N", "Seed of the first run; each further run takes the next.", callback=check_seed)
     ] = 0,
     root: Root = None,
 ) -> None:
@@ -191,7 +190,7 @@ def tune(
     jobs: Workers = 1,
     engine: Engine = "local",
     ray_address: RayAddress = None,
-    seed: Annotated[int, option("N", "Seed of the sampler; trial k uses seed + k.", min=0, max=MAX_SEED)] = 0,
+    seed: Annotated[int, option("N", "Seed of the sampler; trial k uses seed + k.", callback=check_seed)] = 0,
     root: Root = None,
 ) -> None:
     """Choose settings on validation data, with the same number of trials for every model. Resumes by itself."""

@@ -17,6 +17,15 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+_MAX_SEED = 2**63 - 2**31  # seeds of further runs are above the first
+
+
+def check_seed(seed: int) -> int:
+    """Return a seed that may be given; for an option, in place of a range that would fill the column of the help."""
+    if not 0 <= seed <= _MAX_SEED:
+        raise typer.BadParameter(f"it must lie between 0 and {_MAX_SEED}, got {seed}")
+    return seed
+
 
 def option(metavar: str | None, help: str, *names: str, panel: str | None = None, **more: Any) -> Any:
     """Return an option of a command; without names it is called as its parameter is."""

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from gpatcher.cli.console import console, gibibytes, option, step, stoppable, table, warnings_as_notes
+from gpatcher.cli.console import check_seed, console, gibibytes, option, step, stoppable, table, warnings_as_notes
 from gpatcher.cli.sources import LABEL_TYPE, Root, by_table, kept_source, load_source, load_source_tables, takes_graph
 from gpatcher.errors import InputError, counted
 
@@ -77,7 +77,9 @@ def fit(
             "'all' (every split; ten seeds if there is only one) or numbers such as 0,1. Default: 0, or all folds.",
         ),
     ] = None,
-    seed: Annotated[int, _split("N", "Seed of the first run; each further run takes the next.")] = 0,
+    seed: Annotated[
+        int, _split("N", "Seed of the first run; each further run takes the next.", callback=check_seed)
+    ] = 0,
     split_column: Annotated[
         str | None, _split("COLUMN", "Column of --nodes with train, validation or test. Default: a stratified split.")
     ] = None,

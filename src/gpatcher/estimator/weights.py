@@ -15,10 +15,12 @@ _REPEATS = 20  # bootstrap samples
 _STEPS = 15  # selections in each
 _NODES = 5000  # sampled if there are more
 _LEAST = 0.04  # smaller weights become 0
-_SHRINK = 0.3  # weight of the uniform distribution
+SHRINK = 0.1  # weight of the uniform distribution
 
 
-def ensemble_weights(logits: Sequence[FloatArray], y: npt.NDArray[Any], seed: int = 0) -> FloatArray:
+def ensemble_weights(
+    logits: Sequence[FloatArray], y: npt.NDArray[Any], seed: int = 0, shrink: float = SHRINK
+) -> FloatArray:
     """Return the weights of the members, which sum to 1.
 
     Greedy selection with replacement (Caruana et al., 2004) by the log loss of averaged logits, or the squared error of
@@ -32,6 +34,8 @@ def ensemble_weights(logits: Sequence[FloatArray], y: npt.NDArray[Any], seed: in
         Calibrated logits of each member for the held-out nodes, or numbers, with C = 1.
     y : int or float array, shape (nodes,)
     seed : int
+    shrink : float
+        How far the weights are shrunk towards equal ones, 0 to 1; ``tools/portfolio.py shrink`` compares values.
     """
     random = np.random.default_rng(seed)
     if len(y) > _NODES:
@@ -45,7 +49,7 @@ def ensemble_weights(logits: Sequence[FloatArray], y: npt.NDArray[Any], seed: in
     weights = total / total.sum()
     weights[weights < _LEAST * (weights.max() / weights.sum() >= _LEAST)] = 0.0
     kept = weights > 0
-    weights = (1 - _SHRINK) * weights / weights.sum() + _SHRINK * kept / kept.sum()
+    weights = (1 - shrink) * weights / weights.sum() + shrink * kept / kept.sum()
     return np.asarray(weights / weights.sum())
 
 

@@ -10,6 +10,8 @@ import numpy as np
 
 from gpatcher.kernels.compile import Array, jit
 
+_RUN = 16  # entries that are sorted by insertion, before runs of them are merged
+
 
 @jit
 def count_edges(source: Array, degree: Array) -> None:
@@ -63,8 +65,46 @@ def place_both_ways(
 
 
 @jit
+def _sort_with_weights(ids: Array, weights: Array, spare_ids: Array, spare_weights: Array) -> None:
+    """Sort ids, and the weights with them, stably: runs by insertion, then merged in pairs.
+
+    Not by np.argsort: Numba takes longer to compile it than all else in this file.
+    """
+    n = ids.size
+    for first in range(0, n, _RUN):
+        for i in range(first + 1, min(first + _RUN, n)):
+            node, weight, at = ids[i], weights[i], i
+            while at > first and ids[at - 1] > node:
+                ids[at], weights[at] = ids[at - 1], weights[at - 1]
+                at -= 1
+            ids[at], weights[at] = node, weight
+    width = _RUN
+    while width < n:
+        for first in range(0, n - width, 2 * width):
+            right, last = first + width, min(first + 2 * width, n)
+            for i in range(width):
+                spare_ids[i], spare_weights[i] = ids[first + i], weights[first + i]
+            left = 0
+            at = first
+            while left < width:  # then what remains of the right run is in its place
+                if right < last and ids[right] < spare_ids[left]:
+                    ids[at], weights[at] = ids[right], weights[right]
+                    right += 1
+                else:
+                    ids[at], weights[at] = spare_ids[left], spare_weights[left]
+                    left += 1
+                at += 1
+        width *= 2
+
+
+@jit
 def sort_rows(indptr: Array, indices: Array, weights: Array | None) -> None:
     """Sort each row by neighbour id, together with its weights, in place."""
+    if weights is not None:
+        longest = 0
+        for v in range(indptr.size - 1):
+            longest = max(longest, indptr[v + 1] - indptr[v])
+        spare_ids, spare_weights = np.empty(longest, indices.dtype), np.empty(longest, weights.dtype)
     for v in range(indptr.size - 1):
         lo, hi = indptr[v], indptr[v + 1]
         e = lo + 1
@@ -76,9 +116,7 @@ def sort_rows(indptr: Array, indices: Array, weights: Array | None) -> None:
             indices[lo:hi].sort()
         else:
             # stable, so that the sum over duplicates does not depend on the sort
-            order = np.argsort(indices[lo:hi], kind="mergesort")
-            indices[lo:hi] = indices[lo:hi][order]
-            weights[lo:hi] = weights[lo:hi][order]
+            _sort_with_weights(indices[lo:hi], weights[lo:hi], spare_ids, spare_weights)
 
 
 @jit

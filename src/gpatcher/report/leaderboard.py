@@ -42,9 +42,10 @@ def verdict(evaluation: Evaluation | RegressionEvaluation) -> str:
     count = evaluation.evaluated
     start = f"{evaluation.accuracy:.1%} of {count:,} {evaluation.part} nodes are classified correctly"
     if majority.low <= 0:
+        how, advice = ("not surely better", "rely on it yet") if majority.gain > 0 else ("not better", "use it")
         return (
-            f"{start}, which is not better than always predicting the most frequent class ({_gain(majority)}): do not "
-            "use it. More labels, other columns or other edges may help; see 'gpatcher diagnose'."
+            f"{start}, which is {how} than always predicting the most frequent class ({_gain(majority)}): do not "
+            f"{advice}. More labels, other columns or other edges may help; see 'gpatcher diagnose'."
         )
     columns = comparisons.get("Logistic regression") or comparisons.get("MLP")
     if columns is None:

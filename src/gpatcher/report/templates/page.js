@@ -28,8 +28,9 @@
   function adapt(plot, width) {
     const ink = style("--ink"), line = style("--line"), full = plot._fullLayout;
     const layout = { "font.color": ink, "legend.font.color": ink, "hoverlabel.bgcolor": style("--paper"), "hoverlabel.font.color": ink };
-    if (width) layout.width = width; else layout.autosize = true;
-    const available = (width || plot.clientWidth) - 130;
+    // not autosize, which does not see a new width if a height was set before
+    layout.width = width || plot.parentElement.clientWidth;
+    const available = layout.width - 130;
     const axes = Object.keys(full).filter((name) => /^[xy]axis\d*$/.test(name));
     const across = Math.max(1, axes.length / 2);
     for (const name of axes) {
