@@ -101,6 +101,19 @@ def test_chunks_change_neither_logits_nor_gradients(graph, monkeypatch, kind):
         torch.testing.assert_close(one, two, atol=1e-3, rtol=1e-3)
 
 
+def test_patches_that_are_mostly_empty_are_read_as_a_sparse_matrix(graph, monkeypatch):
+    sources = (Hop(size=60), PPR(size=4))  # 60 positions of which few are filled, and 4 that all are
+    model = build(graph, sources, readout=("ego", "mean")).eval()
+    assert model.reads_all(graph.n)
+    assert not build(graph, sources[1:], readout=("ego", "mean")).reads_all(graph.n)
+    x, nodes = FeatureTable(graph.x), torch.arange(10)
+    with torch.no_grad():
+        product = model(x, nodes)
+        monkeypatch.setattr(module, "_SPARSE", 0.0)
+        assert not model.reads_all(graph.n)
+        torch.testing.assert_close(model(x, nodes), product, atol=1e-5, rtol=1e-4)
+
+
 def test_one_round_has_no_norm_and_no_update(graph):
     model = build(graph, SOURCES["one"], norm="batch")
     assert isinstance(model.rounds[0].norm, torch.nn.Identity)

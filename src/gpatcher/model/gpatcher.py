@@ -341,8 +341,10 @@ class GPatcher(nn.Module):
         """
         if self.config.rounds > 1:
             return True
-        padded = all(source.fill < _SPARSE and source.rows == n for source in self.sources)
-        return padded and n <= _CHUNK and "mixer" not in self.config.readout
+        if n > _CHUNK or "mixer" in self.config.readout or any(source.rows != n for source in self.sources):
+            return False
+        filled = sum(source.fill * source.size for source in self.sources)
+        return filled < _SPARSE * sum(source.size for source in self.sources)
 
     def _views(self, nodes: Tensor) -> list[PatchView]:
         pairs = [source(nodes) for source in self.sources]
