@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install  ## train four models on generated graphs: a table here, pages in demo/
 	$(BIN)/python tools/demo.py --out demo
 
-test: install  ## run the tests, about thirteen minutes on two cores
+test: install  ## run the tests, about a quarter of an hour on two cores
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-all: install  ## run all tests, the slow ones too
