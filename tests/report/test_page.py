@@ -155,6 +155,8 @@ def test_colours_are_dark_or_light_and_on_paper_light(open_page, tmp_path):
     page.wait_for_function(f"getComputedStyle(document.querySelector('.xtick text')).fill !== '{before}'")
     light, ink = colours()
     assert ink < 60 < 200 < light
+    page.emulate_media(color_scheme="dark")  # its event sets the width too: wait for it before that of printing
+    page.wait_for_function(f"getComputedStyle(document.querySelector('.xtick text')).fill === '{before}'")
     page.emulate_media(media="print", color_scheme="dark")
     assert brightness(page.evaluate("getComputedStyle(document.querySelector('section')).backgroundColor")) == 255
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
