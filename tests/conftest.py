@@ -56,8 +56,7 @@ def browser():
         browser.close()
 
 
-@pytest.fixture
-def open_page(browser):
+def _open_pages(browser):
     """Open a page offline; return it with the requests it made and the errors it met."""
     before = browser.contexts
     yield partial(_opened, browser)
@@ -66,14 +65,9 @@ def open_page(browser):
             context.close()
 
 
-@pytest.fixture(scope="module")
-def open_shared_page(browser):
-    """Open a page for all tests of a module: to load plotly takes seconds each time."""
-    before = browser.contexts
-    yield partial(_opened, browser)
-    for context in browser.contexts:
-        if context not in before:
-            context.close()
+open_page = pytest.fixture(_open_pages, name="open_page")
+# for all tests of a module: to load plotly takes seconds each time
+open_shared_page = pytest.fixture(_open_pages, scope="module", name="open_shared_page")
 
 
 @pytest.fixture

@@ -70,6 +70,7 @@ def test_a_loaded_model_makes_no_patches_that_are_not_asked_for(graph, extractor
     np.testing.assert_allclose(loaded.decision_function(graph, [3]), model.decision_function(nodes=[3]), rtol=1e-5)
     assert loaded._prepared.nodes.tolist() == [3]
     assert loaded.explain(3).margin == pytest.approx(model.explain(3).margin, rel=1e-5)
+    assert GPatcherClassifier.load(tmp_path).decision_function(graph, []).shape == (0, len(graph.classes))
     # an answer for another node is not that of an empty patch
     np.testing.assert_array_equal(loaded.decision_function(nodes=[4]), model.decision_function(nodes=[4]))
     np.testing.assert_array_equal(loaded.decision_function(), model.decision_function())

@@ -9,7 +9,7 @@ import torch
 from gpatcher.errors import InputWarning
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.patches import EXTRACTORS, PolynomialFilter, extract_patches, make_extractor
-from gpatcher.patches.base import Patches, PatchSource
+from gpatcher.patches.base import LocalExtractor, Patches, PatchSource
 
 NAMES = [name for name in EXTRACTORS if name != "auto"]
 WITHOUT_EIGENVECTORS = "polynomial without eigenvectors"
@@ -81,7 +81,7 @@ def test_before_training_a_source_serves_what_extract_patches_returns(graphs, na
     np.testing.assert_array_equal(served.index, extracted.index)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if make(name).local])
+@pytest.mark.parametrize("name", [name for name in NAMES if isinstance(make(name), LocalExtractor)])
 @pytest.mark.parametrize("kind", ["connected", "weighted", "directed", "looped", "isolated"])
 def test_patches_of_some_nodes_are_those_of_all(graphs, name, kind):
     graph, extractor, nodes = graphs.make(kind), make(name), np.array([1, 4, 5])

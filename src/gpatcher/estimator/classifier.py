@@ -32,7 +32,7 @@ from gpatcher.graph.split import Split
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.model.gpatcher import GPatcher, ModelConfig
 from gpatcher.model.inputs import FeatureConfig, FeatureTable
-from gpatcher.patches.base import Patches
+from gpatcher.patches.base import LocalExtractor, Patches
 from gpatcher.patches.base import Progress as ExtractionProgress
 from gpatcher.patches.spectral import AdaptiveFilter, SpectralPatches
 from gpatcher.patches.store import PatchTable
@@ -279,7 +279,7 @@ class PatchModel(NodeModel):
     def on_graph(self, graph: Graph, shared: list[Prepared] | None = None) -> Self:
         """Return a copy that reads another graph of the same nodes; see `NodeClassifier.on_graph`."""
         model = super().on_graph(graph, shared)
-        if not all(extractor.local for extractor in model.extractors_):
+        if not all(isinstance(extractor, LocalExtractor) for extractor in model.extractors_):
             model._attach(graph)
             if graph.fingerprint != self.fingerprint_:
                 model.model_.reselect()

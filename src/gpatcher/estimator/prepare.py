@@ -20,7 +20,7 @@ from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.model.gpatcher import GPatcher, ModelConfig
 from gpatcher.model.inputs import FeatureConfig, FeatureTable, node_features, unseen_features
-from gpatcher.patches.base import Extractor, PatchSource, Progress
+from gpatcher.patches.base import Extractor, LocalExtractor, PatchSource, Progress
 from gpatcher.patches.extract import make_extractor
 from gpatcher.patches.store import PatchTable
 from gpatcher.training.task import task_of
@@ -151,7 +151,8 @@ def prepare(
     for one in shared or ():
         if one.fits(graph, extractors, features, device, nodes):
             return one
-    if nodes is not None and (_SOME * len(nodes) > graph.n or not all(e.local for e in extractors)):
+    local = [extractor for extractor in extractors if isinstance(extractor, LocalExtractor)]
+    if nodes is not None and (_SOME * len(nodes) > graph.n or len(local) < len(extractors)):
         nodes = None
     x = node_features(graph, features, check_device(device))
     started = time.perf_counter()
@@ -160,7 +161,7 @@ def prepare(
         data, nodes = same[0].data, same[0].nodes
     elif nodes is not None:
         nodes = np.unique(nodes)
-        data = tuple(e.prepare_some(graph, nodes) for e in extractors)
+        data = tuple(e.prepare_some(graph, nodes) for e in local)
     else:
         data = tuple(e.prepare(graph, memory=memory, progress=progress) for e in extractors)
     prepared = Prepared(graph, extractors, features, x, data, time.perf_counter() - started, nodes)

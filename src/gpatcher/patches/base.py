@@ -148,7 +148,6 @@ class Extractor(ABC):
 
     name: ClassVar[str]
     needs_eigenvectors: ClassVar[bool] = False
-    local: ClassVar[bool] = False  # whether `prepare` can make the patches of some nodes without the others'
     size: int = field(default=16, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -165,10 +164,6 @@ class Extractor(ABC):
     def prepare(self, graph: Graph, *, memory: int | None = None, progress: Progress | None = None) -> Any:
         """Return the data that all training runs on a graph share: patches, or candidates and their products."""
 
-    def prepare_some(self, graph: Graph, nodes: IntArray) -> SomePatches:
-        """Return the patches of these nodes, ascending, in place of `prepare`'s; only if the extractor is ``local``."""
-        raise NotImplementedError
-
     def source(self, data: Any) -> PatchSource:
         """Return the module that serves patches from what `prepare` or `prepare_unseen` returned."""
         return data.source()
@@ -180,3 +175,21 @@ class Extractor(ABC):
     @abstractmethod
     def response(self, values: Tensor) -> Tensor:
         """Return g(λ) before training, shape (len(values),)."""
+
+
+@dataclass(frozen=True)
+class LocalExtractor(Extractor):
+    """Base class of extractors that make the patches of some nodes without those of the others."""
+
+    @abstractmethod
+    def patches_of(self, graph: Graph, nodes: IntArray, progress: Progress | None = None) -> Patches:
+        """Return the patches of these nodes, in their order."""
+
+    def prepare(self, graph: Graph, *, memory: int | None = None, progress: Progress | None = None) -> Patches:
+        """Return the patches of all nodes."""
+        return self.patches_of(graph, np.arange(graph.n), progress)
+
+    def prepare_some(self, graph: Graph, nodes: IntArray) -> SomePatches:
+        """Return the patches of these nodes, which must ascend, for use in place of those of all."""
+        made = self.patches_of(graph, nodes)
+        return SomePatches(made.index, made.score, nodes)

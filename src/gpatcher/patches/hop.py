@@ -14,7 +14,7 @@ from gpatcher.errors import check_choice, check_count
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.kernels.topk import top_of_sparse_rows
-from gpatcher.patches.base import Extractor, Patches, Progress, SomePatches
+from gpatcher.patches.base import Extractor, LocalExtractor, Patches, Progress
 from gpatcher.patches.direction import DIRECTIONS, directed_adjacency, step_matrix
 from gpatcher.patches.ppr import run_blocks
 
@@ -22,7 +22,7 @@ _BLOCK = 256  # rows of the power at a time
 
 
 @dataclass(frozen=True)
-class Hop(Extractor):
+class Hop(LocalExtractor):
     r"""Patches by the k-th power of the normalised adjacency.
 
     .. math:: r_v = (S^\top)^k e_v, \qquad S = D_{out}^{-1/2} A D_{in}^{-1/2}
@@ -43,7 +43,6 @@ class Hop(Extractor):
     """
 
     name: ClassVar[str] = "hop"
-    local: ClassVar[bool] = True
     hop: int = 1
     direction: str = "both"
     self_loops: bool = False
@@ -62,24 +61,16 @@ class Hop(Extractor):
             largest = 1 + int(np.diff(adjacency.indptr).max(initial=0))
         return (replace(self, size=min(self.size, largest)),)
 
-    def prepare(self, graph: Graph, *, memory: int | None = None, progress: Progress | None = None) -> Patches:
-        """Return the patches of all nodes."""
-        return self._patches(graph, np.arange(graph.n), progress)
-
-    def prepare_some(self, graph: Graph, nodes: IntArray) -> SomePatches:
-        """Return the patches of some nodes."""
-        made = self._patches(graph, nodes, None)
-        return SomePatches(made.index, made.score, nodes)
-
     def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> Patches:
         """Return the patches of the unseen nodes; builds the extended graph."""
-        return self._patches(unseen.extended(), unseen.nodes, None)
+        return self.patches_of(unseen.extended(), unseen.nodes)
 
     def response(self, values: Tensor) -> Tensor:
         """Return λ^k."""
         return values**self.hop
 
-    def _patches(self, graph: Graph, nodes: IntArray, progress: Progress | None) -> Patches:
+    def patches_of(self, graph: Graph, nodes: IntArray, progress: Progress | None = None) -> Patches:
+        """Return the patches of these nodes."""
         step = step_matrix(graph.of_type(self.edge_type), self.self_loops, self.direction)
         patches = Patches.empty(len(nodes), self.size)
 

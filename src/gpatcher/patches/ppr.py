@@ -19,7 +19,7 @@ from gpatcher.kernels.compile import Array
 from gpatcher.kernels.csr import sum_rows
 from gpatcher.kernels.overlay import Overlay
 from gpatcher.kernels.ppr_push import degree_codes, pack_codes, push_ppr
-from gpatcher.patches.base import Extractor, Patches, Progress, SomePatches
+from gpatcher.patches.base import LocalExtractor, Patches, Progress
 from gpatcher.patches.direction import DIRECTIONS, directed_adjacency
 from gpatcher.scale.executors import LocalEngine
 from gpatcher.spectral.filters import ppr_response
@@ -33,7 +33,7 @@ _TIE = 1e-6  # scores that differ by a smaller fraction are equal in single prec
 
 
 @dataclass(frozen=True)
-class PPR(Extractor):
+class PPR(LocalExtractor):
     r"""Personalised PageRank, on the symmetric normalised adjacency or along directed edges.
 
     .. math:: r_v = (1 - c)(I - c\tilde A)^{-1} e_v, \qquad r_v = (1 - c)(I - cP^\top)^{-1} e_v
@@ -57,7 +57,6 @@ class PPR(Extractor):
     """
 
     name: ClassVar[str] = "ppr"
-    local: ClassVar[bool] = True
     c: float = 0.5
     eps: float = 1e-5
     self_loops: bool = False
@@ -69,14 +68,9 @@ class PPR(Extractor):
         check_walk(self.c, self.eps)
         check_choice("direction", self.direction, DIRECTIONS)
 
-    def prepare(self, graph: Graph, *, memory: int | None = None, progress: Progress | None = None) -> Patches:
-        """Return the patches of all nodes."""
-        return push_patches(graph, self, progress=progress)
-
-    def prepare_some(self, graph: Graph, nodes: IntArray) -> SomePatches:
-        """Return the patches of some nodes; the cost does not depend on the number of the others."""
-        made = push_patches(graph, self, nodes)
-        return SomePatches(made.index, made.score, nodes)
+    def patches_of(self, graph: Graph, nodes: IntArray, progress: Progress | None = None) -> Patches:
+        """Return the patches of these nodes; the cost does not depend on the number of the others."""
+        return push_patches(graph, self, nodes, progress=progress)
 
     def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> Patches:
         """Return the patches of the unseen nodes; the cost does not depend on the size of the graph."""
