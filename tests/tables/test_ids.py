@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from gpatcher.tables.ids import IdIndex, id_index
+from gpatcher.tables.ids import DistinctIds, IdIndex, MarkedIds, id_index
 
 TEXTS = [
     "",
@@ -55,3 +55,30 @@ def test_other_dtypes_are_not_found():
     assert IdIndex(pa.array([1, 2])).find(pa.chunked_array([["1"]])) is None
     assert IdIndex(pa.array(["1"], pa.large_string())).find(pa.chunked_array([[1]])) is None
     assert id_index(pa.array([True])) is None
+
+
+@pytest.mark.parametrize("first", [-(2**63), -70, 0, 5, 2**63 - 4000])
+def test_ascending_integers_close_together_are_found_in_a_bitmap(first):
+    rng = np.random.default_rng(0)
+    steps = np.sort(rng.choice(3_000, 900, replace=False))
+    ids = pa.array([first + step for step in steps.tolist()], pa.int64())
+    index = id_index(ids)
+    assert isinstance(index, MarkedIds)
+    order = rng.integers(0, 900, 5_000)
+    values = pa.chunked_array([ids.take(pa.array(order))])
+    assert index.find(values, 3).tolist() == (order + 3).tolist()
+    between = first + next(step for step in range(steps[0], 3_000) if step not in steps)
+    for unknown in (between, -(2**63), 2**63 - 1):
+        if unknown - first not in steps:
+            assert index.find(pa.chunked_array([[ids[0].as_py(), unknown]], pa.int64())) is None
+    assert index.find(pa.chunked_array([[None]], pa.int64())) is None
+
+
+def test_distinct_integers_in_a_bitmap_that_grows_both_ways():
+    rng = np.random.default_rng(0)
+    distinct = DistinctIds()
+    parts = [rng.integers(low, low + 500, 300) for low in (0, 700, -900, -(10**6), 10**6)]
+    assert all(distinct.add(part) for part in (*parts, np.empty(0, int)))
+    np.testing.assert_array_equal(distinct.ascending(), np.unique(np.concatenate(parts)))
+    assert not distinct.add(np.array([2**62]))
+    np.testing.assert_array_equal(distinct.ascending(), np.unique(np.concatenate(parts)))

@@ -97,3 +97,12 @@ def test_several_tables_are_sorted_within_a_bound(tmp_path):
     stored = store_tables(*tables, tmp_path / "graph", memory=480, features=["size"])
     assert_equal(stored, read_tables(*tables, features=["size"]))
     assert list(stored.relations) == ["one", "two"]
+
+
+def test_ids_far_apart_after_ids_close_together(tmp_path, monkeypatch):
+    monkeypatch.setattr("gpatcher.tables.reader._BATCH_BYTES", 24)  # a few edges at a time
+    rows = [*((v, v + 1) for v in range(20)), (3, 2**60), (-(2**61), 4)]
+    (tmp_path / "edges.csv").write_text("source,target\n" + "".join(f"{v},{u}\n" for v, u in rows))
+    stored = store_tables(None, tmp_path / "edges.csv", tmp_path / "graph")
+    assert stored.node_ids.tolist() == sorted({v for row in rows for v in row})
+    assert stored.content_hash == read_tables(None, tmp_path / "edges.csv").content_hash

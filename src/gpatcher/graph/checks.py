@@ -14,6 +14,7 @@ from gpatcher.errors import MAX_SHOWN, InputError, check_choice, counted, some, 
 from gpatcher.graph.split import PARTS, Split, is_labelled
 
 MIN_WEIGHT, MAX_WEIGHT = 1e-15, 1e15  # of an edge
+_MAX_NODES = 1 << 31  # ids are int32
 TASKS = ("classification", "regression")
 BLOCK_BYTES = 1 << 24  # features are scanned in blocks of this size, so that a check needs no copy of them
 
@@ -45,6 +46,8 @@ def node_count(num_nodes: int | None, x: Any, y: Any, source: IntArray, target: 
         raise InputError(f"num_nodes must be an integer, got {num_nodes}")
     if num_nodes < 1:
         raise InputError(f"the graph is empty: num_nodes must be at least 1, got {num_nodes}")
+    if num_nodes > _MAX_NODES:
+        raise InputError(f"num_nodes must be at most {_MAX_NODES:,}, got {num_nodes:,}; number the nodes from 0")
     return int(num_nodes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -9,46 +10,98 @@ import numpy.typing as npt
 
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.graph.checks import BLOCK_BYTES
-from gpatcher.kernels.csr import count_edges, count_reversed, merge_rows, place_both_ways, place_edges, sort_rows
+from gpatcher.kernels.radix import (
+    count_unmatched,
+    gather_edges,
+    gather_reversed,
+    merge_keys,
+    merge_reversed,
+    row_ranges,
+    sort_keys,
+)
 
 Rows: TypeAlias = tuple[IntArray, IntArray, FloatArray | None]  # indptr, indices, weights
+# first row, the one after the last, and the keys and weights of their entries, sorted
+Range: TypeAlias = tuple[int, int, IntArray, FloatArray | None]
+_RANGES = 8  # of rows, whose entries are sorted at a time: in 2 bytes for each of all edges, and 2 for a weight
+_SMALLEST_RANGE = 1 << 20  # entries
 
 
 def rows_of_edges(source: IntArray, target: IntArray, weight: FloatArray | None, n: int) -> tuple[Rows, int]:
     """Sort edges into read-only rows, with the weights of duplicates summed; also return the number of duplicates."""
-    degree = np.zeros(n + 1, np.int64)
-    count_edges(source, degree[1:])
-    indptr: IntArray = np.cumsum(degree)
-    indices, weights = _allocate(source.size, np.int32 if n <= 2**31 - 1 else np.int64, weight)
-    place_edges(source, target, weight, indptr[:-1].copy(), indices, weights)
-    return _sort_and_merge(indptr, indices, weights, add=True)
+    indptr: IntArray = np.zeros(n + 1, np.int64)
+    indices, weights = _allocate(source.size, weight)
+    low = (n - 1).bit_length()
+
+    def gather(first: int, last: int, keys: IntArray, key_weights: FloatArray | None) -> None:
+        gather_edges(source, target, weight, first, last, low, keys, key_weights)
+
+    for first, last, keys, key_weights in _sorted_ranges(gather, source, weight, n, 0):
+        merge_keys(keys, key_weights, first, last, low, indptr, indices, weights)
+    return _finished(indptr, indices, weights), source.size - int(indptr[-1])
 
 
 def undirected_rows(indptr: IntArray, indices: IntArray, weights: FloatArray | None) -> Rows:
     """Return the rows with every edge in both directions, read-only; the larger of two weights is kept."""
-    degree = np.diff(indptr)
-    count_reversed(indptr, indices, degree)
-    offsets = np.concatenate([[0], np.cumsum(degree)])
-    both, both_weights = _allocate(int(offsets[-1]), indices.dtype, weights)
-    place_both_ways(indptr, indices, weights, offsets[:-1].copy(), both, both_weights)
-    return _sort_and_merge(offsets, both, both_weights, add=False)[0]
+    low = (indptr.size - 2).bit_length()
+    offsets = np.zeros_like(indptr)
+    both, both_weights = _allocate(2 * indices.size, weights)
+    for first, last, keys, key_weights in _reversed_ranges(indptr, indices, weights):
+        merge_reversed(
+            indptr, indices, weights, keys, key_weights, first, last, low, offsets, both, both_weights
+        )  # fmt: skip
+    return _finished(offsets, both, both_weights)
 
 
-def _allocate(size: int, dtype: npt.DTypeLike, weights: FloatArray | None) -> tuple[IntArray, FloatArray | None]:
+def count_one_way(indptr: IntArray, indices: IntArray, weights: FloatArray | None) -> int:
+    """Count the edges whose reverse is missing or has another weight."""
+    low = (indptr.size - 2).bit_length()
+    return sum(
+        int(count_unmatched(indptr, indices, weights, keys, key_weights, first, last, low))
+        for first, last, keys, key_weights in _reversed_ranges(indptr, indices, weights)
+    )
+
+
+def _reversed_ranges(indptr: IntArray, indices: IntArray, weights: FloatArray | None) -> Iterator[Range]:
+    """Yield the rows of the reversed edges, sorted."""
+    n = indptr.size - 1
+    low = (n - 1).bit_length()
+
+    def gather(first: int, last: int, keys: IntArray, key_weights: FloatArray | None) -> None:
+        gather_reversed(indptr, indices, weights, first, last, low, keys, key_weights)
+
+    return _sorted_ranges(gather, indices, weights, n, low)  # their sources ascend already
+
+
+def _sorted_ranges(
+    gather: Callable[..., None], rows: IntArray, weights: FloatArray | None, n: int, skip: int
+) -> Iterator[Range]:
+    """Yield ranges of rows with their sorted entries; see `sort_keys`. The arrays of a range are those of the next."""
+    ranges = row_ranges(rows, n, max(_SMALLEST_RANGE, rows.size // _RANGES))
+    most = max(count for *_, count in ranges) + 1  # see `gather_edges`
+    keys, spare = np.empty((2, most), np.int64)
+    key_weights, spare_weights = (None, None) if weights is None else np.empty((2, most), weights.dtype)
+    for first, last, count in ranges:
+        gather(first, last, keys, key_weights)
+        part = keys[:count], None if key_weights is None else key_weights[:count]
+        high = (n - 1).bit_length() + (last - first - 1).bit_length()
+        sort_keys(*part, spare[:count], None if spare_weights is None else spare_weights[:count], skip, high)
+        yield first, last, *part
+
+
+def _allocate(size: int, weights: FloatArray | None) -> tuple[IntArray, FloatArray | None]:
     """Allocate indices and, for a weighted graph, weights."""
-    return np.empty(size, dtype), None if weights is None else np.empty(size, weights.dtype)
+    return np.empty(size, np.int32), None if weights is None else np.empty(size, weights.dtype)
 
 
-def _sort_and_merge(indptr: IntArray, indices: IntArray, weights: FloatArray | None, *, add: bool) -> tuple[Rows, int]:
-    """Sort the rows and merge duplicate entries in place; return the rows and the number of entries removed."""
-    sort_rows(indptr, indices, weights)
-    removed = int(merge_rows(indptr, indices, weights, add))
+def _finished(indptr: IntArray, indices: IntArray, weights: FloatArray | None) -> Rows:
+    """Return the rows, read-only and without the entries beyond the last row."""
     for array in (indptr, indices, weights):
         if array is not None:
-            if removed and array is not indptr:
-                array.resize(array.size - removed, refcheck=False)  # in place: a copy would need the memory of both
+            if array is not indptr:
+                array.resize(int(indptr[-1]), refcheck=False)  # in place: a copy would need the memory of both
             array.flags.writeable = False
-    return (indptr, indices, weights), removed
+    return indptr, indices, weights
 
 
 def update_hash(digest: Any, array: npt.NDArray[Any] | None, dtype: npt.DTypeLike | None = None) -> None:

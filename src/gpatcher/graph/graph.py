@@ -29,10 +29,10 @@ from gpatcher.graph.checks import (
     warn_duplicates,
     warn_self_loops,
 )
-from gpatcher.graph.csr import rows_of_edges, undirected_rows, update_hash
+from gpatcher.graph.csr import count_one_way, rows_of_edges, undirected_rows, update_hash
 from gpatcher.graph.split import PARTS, Split, is_labelled
 from gpatcher.graph.types import NodeTypes
-from gpatcher.kernels.csr import clear_diagonal, count_one_way, count_self_loops, scale_both_sides, sum_rows
+from gpatcher.kernels.csr import clear_diagonal, count_self_loops, scale_both_sides, sum_rows
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -55,7 +55,7 @@ class Graph:
     ----------
     indptr : int64 array, shape (n + 1,)
         Row v of the adjacency is ``indices[indptr[v]:indptr[v + 1]]``.
-    indices : int32 array (int64 from 2^31 nodes on), shape (m,)
+    indices : int32 array, shape (m,)
         Neighbours, in ascending order within each row.
     weights : float array, shape (m,), optional
         Edge weights; None if every edge has weight 1.
@@ -149,7 +149,7 @@ class Graph:
     @cached_property
     def one_way_edges(self) -> int:
         """Number of edges without an equal edge in the opposite direction."""
-        return int(count_one_way(self.indptr, self.indices, self.weights, self.indptr[:-1].copy()))
+        return count_one_way(self.indptr, self.indices, self.weights)
 
     @property
     def is_directed(self) -> bool:

@@ -1,4 +1,4 @@
-"""The decorator of all compiled functions, and two instructions that Numba lacks."""
+"""The decorator of all compiled functions, and three instructions that Numba lacks."""
 
 from __future__ import annotations
 
@@ -30,6 +30,16 @@ def prefetch(_: Any, array: Any, position: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.uint64), generate
+
+
+@intrinsic
+def count_bits(_: Any, word: Any) -> Any:
+    """Return the number of bits of a uint64 that are set."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.uint64(types.uint64), generate
 
 
 @intrinsic

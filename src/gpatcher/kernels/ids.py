@@ -1,13 +1,14 @@
 """Ids by their index: an open-addressed hash table of integers or text, built once and read by many threads.
 
-Not ``pyarrow.compute.index_in``, which hashes all ids again for each batch of edges.
+Not ``pyarrow.compute.index_in``, which hashes all ids again for each batch of edges. Ascending integers that are not
+far apart are bits of a bitmap instead: a row of ``marks`` has 64 bits, and the number of those set in the rows before.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from gpatcher.kernels.compile import Array, jit, load_word, prefetch
+from gpatcher.kernels.compile import Array, count_bits, jit, load_word, prefetch
 from gpatcher.kernels.splitmix import mix
 
 _SHORT = 7  # bytes of a text that its key holds, with their number in the eighth byte
@@ -106,4 +107,50 @@ def find_ids(
                     break
             slot = (slot + 1) & (table.shape[0] - 1)
         out[e] = v + offset
+    return True
+
+
+@jit
+def mark_ids(ids: Array, first: int, marks: Array) -> None:
+    """Set the bit of each id; that of ``first`` is the lowest of the first row."""
+    for e in range(ids.size):
+        bit = np.uint64(ids[e] - first)
+        marks[bit >> np.uint64(6), 0] |= np.uint64(1) << (bit & np.uint64(63))
+
+
+@jit
+def count_marks(marks: Array) -> int:
+    """Write the number of bits set in the rows before each, and return the number of all."""
+    count = np.uint64(0)
+    for row in range(marks.shape[0]):
+        marks[row, 1] = count
+        count += count_bits(marks[row, 0])
+    return np.int64(count)  # type: ignore[return-value]
+
+
+@jit
+def list_marks(marks: Array, first: int, ids: Array) -> None:
+    """Write the ids whose bits are set, in ascending order."""
+    at = 0
+    for row in range(marks.shape[0]):
+        word = marks[row, 0]
+        while word:
+            lowest = word & (~word + np.uint64(1))
+            ids[at] = first + 64 * row + np.int64(count_bits(lowest - np.uint64(1)))
+            word ^= lowest
+            at += 1
+
+
+@jit
+def find_marks(marks: Array, first: int, last: int, values: Array, offset: int, out: Array) -> bool:
+    """Write index + offset of each value in [first, last]; return False at the first whose bit is not set."""
+    for e in range(values.size):
+        if not first <= values[e] <= last:
+            return False
+        bit = np.uint64(values[e] - first)
+        row, mask = bit >> np.uint64(6), np.uint64(1) << (bit & np.uint64(63))
+        word = marks[row, 0]
+        if not word & mask:
+            return False
+        out[e] = np.int64(marks[row, 1] + count_bits(word & (mask - np.uint64(1)))) + offset
     return True

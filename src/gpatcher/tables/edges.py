@@ -23,7 +23,7 @@ from gpatcher.graph.checks import MAX_WEIGHT, MIN_WEIGHT, is_weight
 from gpatcher.graph.graph import Graph
 from gpatcher.tables.database import Reader
 from gpatcher.tables.edge_columns import EdgePlan, EdgeSums
-from gpatcher.tables.ids import IdIndex, Ids, SortedIds
+from gpatcher.tables.ids import DistinctIds, Ids, Index
 from gpatcher.tables.nodes import NodeRows
 from gpatcher.tables.options import TableOptions
 from gpatcher.tables.reader import TableSource
@@ -35,7 +35,6 @@ class IrregularTableError(Exception):
 
 
 Piece: TypeAlias = tuple[IntArray, IntArray, FloatArray | None]  # sources, targets and weights of a batch
-Index: TypeAlias = IdIndex | SortedIds | None  # looks up ids; None if they are neither integers nor text
 _ENOUGH_EDGES = 100  # edges needed to judge whether their direction is meaningful
 _UNBALANCED = 2.0  # imbalance of out- and in-degrees from which edges count as directed; 1 for a random order
 
@@ -148,19 +147,28 @@ def _reject_batch(column: str, invalid: BoolArray, values: Any, problem: str, fi
 
 def edge_ids(table: TableSource, options: TableOptions) -> Any:
     """Return the ids of all endpoints, sorted."""
-    ids = None
+    ids: Any = None
+    marks: DistinctIds | None = None  # of integers, unless they are too far apart
     waiting: list[Any] = []  # merged once they outnumber the ids, so that each is sorted only a few times
     for batch in table.iter_batches(options.endpoints, written=options.endpoints):
         chunks = [chunk for column in (options.source, options.target) for chunk in _regular_ids(batch.column(column))]
-        new = _sorted_union(chunks)
-        ids = new[:0] if ids is None else ids
-        if ids.type != new.type:
+        if ids is None:
+            ids = chunks[0][:0]
+            marks = DistinctIds() if pa.types.is_integer(ids.type) else None
+        if any(chunk.type != ids.type for chunk in chunks):
             raise IrregularTableError
-        waiting.append(new)
+        if marks is not None:
+            if all(marks.add(to_numpy(chunk)) for chunk in chunks):
+                continue
+            waiting.append(pa.array(marks.ascending()))
+            marks = None
+        waiting.append(_sorted_union(chunks))
         if sum(map(len, waiting)) > len(ids):
             ids, waiting = _sorted_union([ids, *waiting]), []
     if ids is None:
         raise IrregularTableError
+    if marks is not None:
+        return pa.array(marks.ascending())
     return _sorted_union([ids, *waiting]) if waiting else ids
 
 

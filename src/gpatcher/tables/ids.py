@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +12,13 @@ import pyarrow.compute as pc
 
 from gpatcher.arrays import BoolArray, IntArray
 from gpatcher.errors import InputError, counted, some, warn_input
-from gpatcher.kernels.ids import find_ids, insert_ids, text_keys
+from gpatcher.kernels.ids import count_marks, find_ids, find_marks, insert_ids, list_marks, mark_ids, text_keys
 from gpatcher.tables.reader import TableSource
 from gpatcher.tables.values import combine_chunks, first_line, is_text, missing_mask, text_buffers, to_numpy
 
 _MAX_HASHED_IDS = 1 << 22  # with more ids, binary search is as fast as hash tables and needs no memory
+_MAX_DISTANCE = 32  # mean distance of ids up to which a bitmap takes no more memory than they
+_MAX_MARKS = 1 << 30  # bits of a bitmap of ids that are not known yet: 256 MiB, of which only used pages count
 
 
 class IdIndex:
@@ -62,6 +64,58 @@ class SortedIds:
         return index + np.int32(offset) if known else None
 
 
+class MarkedIds:
+    """Looks up ascending integers that are not far apart by a bitmap, in place of an `IdIndex`."""
+
+    unique = True
+
+    def __init__(self, ids: IntArray) -> None:
+        self._first, self._last = int(ids[0]), int(ids[-1])
+        self._marks = np.zeros(((self._last - self._first) // 64 + 1, 2), np.uint64)
+        mark_ids(ids, self._first, self._marks)
+        count_marks(self._marks)
+
+    def find(self, values: Any, offset: int = 0) -> IntArray | None:
+        """Return index + offset of each id; see `IdIndex.find`."""
+        if values.type != pa.int64() or values.null_count:
+            return None
+        index = np.empty(len(values), np.int32)
+        found = find_marks(self._marks, self._first, self._last, to_numpy(values), offset, index)
+        return index if found else None
+
+
+class DistinctIds:
+    """Collects distinct integers in a bitmap that grows with their range."""
+
+    def __init__(self) -> None:
+        self._first, self._marks = 0, np.zeros((0, 2), np.uint64)
+
+    def add(self, ids: IntArray) -> bool:
+        """Add integers; False, without adding them, if all those so far are too far apart."""
+        if not ids.size:
+            return True
+        low, high = int(ids.min()) & ~63, int(ids.max())
+        rows = len(self._marks)
+        if not rows:
+            self._first = low
+        first, last = min(low, self._first), max(high + 1, self._first + 64 * rows)
+        if last - first > _MAX_MARKS:
+            return False
+        if last - first > 64 * rows:
+            marks = np.zeros((-(-(last - first) // 64), 2), np.uint64)
+            at = (self._first - first) // 64
+            marks[at : at + rows] = self._marks
+            self._first, self._marks = first, marks
+        mark_ids(ids, self._first, self._marks)
+        return True
+
+    def ascending(self) -> IntArray:
+        """Return the integers in ascending order."""
+        ids = np.empty(count_marks(self._marks), np.int64)
+        list_marks(self._marks, self._first, ids)
+        return ids
+
+
 def _keys(ids: Any) -> tuple[Any, Any, Any]:
     """Return the keys of ids, int64 or text without nulls, and the offsets and bytes of text."""
     if not is_text(ids.type):
@@ -70,6 +124,9 @@ def _keys(ids: Any) -> tuple[Any, Any, Any]:
     start, text = text_buffers(ids)
     text_keys(start, text, keys)
     return keys, start, text
+
+
+Index: TypeAlias = IdIndex | SortedIds | MarkedIds | None  # None: the ids are neither integers nor text
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +154,7 @@ class Ids:
         return cls(table, column, values)
 
     @cached_property
-    def index(self) -> IdIndex | SortedIds | None:
+    def index(self) -> Index:
         """Looks up these ids; None if they are neither integers nor text."""
         return id_index(self.values)
 
@@ -184,12 +241,15 @@ class Ids:
         )
 
 
-def id_index(ids: Any) -> IdIndex | SortedIds | None:
+def id_index(ids: Any) -> Index:
     """Return what looks up ids in an array without nulls; None if they are neither int64 nor text."""
-    if ids.type == pa.int64() and len(ids) > _MAX_HASHED_IDS:
+    if ids.type == pa.int64() and len(ids):
         numbers = to_numpy(ids)
         if np.all(numbers[1:] > numbers[:-1]):
-            return SortedIds(numbers)
+            if int(numbers[-1]) - int(numbers[0]) <= _MAX_DISTANCE * len(ids):
+                return MarkedIds(numbers)
+            if len(ids) > _MAX_HASHED_IDS:
+                return SortedIds(numbers)
     return IdIndex(ids) if is_text(ids.type) or ids.type == pa.int64() else None
 
 

@@ -15,7 +15,14 @@ from gpatcher.graph.storage import map_array, open_graph, save_graph, write_grap
 from gpatcher.io import new_folder
 from gpatcher.scale.external_sort import sort_edges
 from gpatcher.tables.edge_columns import EdgePlan, EdgeSums
-from gpatcher.tables.edges import IrregularTableError, edge_ids, indexed_edges, open_edges, warn_unequal_weights
+from gpatcher.tables.edges import (
+    IrregularTableError,
+    edge_ids,
+    indexed_edges,
+    open_edges,
+    prefetch,
+    warn_unequal_weights,
+)
 from gpatcher.tables.ids import id_index
 from gpatcher.tables.load import add_node_data, encode_nodes, plan_edges, read_node_table, read_tables
 from gpatcher.tables.nodes import NodeRows
@@ -27,8 +34,8 @@ from gpatcher.tables.typed import is_typed, read_typed
 def store_tables(nodes: Any, edges: Any, folder: str | Path, *, memory: int = 1 << 30, **options: Any) -> Graph:
     """Build a graph on disk from tables, as `read_tables` does; the table of edges may be of any size.
 
-    The edges are read twice: once to count the degrees, once to write each edge to the file of its range of nodes. Then
-    the ranges are sorted one by one. The table of nodes is read whole.
+    Each edge is written to the file of its range of nodes, then the files are sorted one by one. The table of edges is
+    read once, and once before for the ids if there is no table of nodes, which is read whole.
 
     Parameters
     ----------
@@ -39,7 +46,7 @@ def store_tables(nodes: Any, edges: Any, folder: str | Path, *, memory: int = 1 
     folder : str or Path
         A new folder.
     memory : int
-        Bytes that a range of edges may take, besides a few numbers per node and the features.
+        Bytes that sorting may take, besides a few numbers per node and the features.
     **options
         Fields of `gpatcher.tables.options.TableOptions`.
     """
@@ -75,17 +82,17 @@ def _sorted_graph(
     ids = edge_ids(table, options) if rows is None else rows.ids.values
     index = id_index(ids) if rows is None else rows.ids.index
     sums = EdgeSums(plan, len(ids))
-    passes = iter((sums, None))  # the edges are read twice, but summed only once
     columns = [*options.edge_columns.values(), *plan.edge_names]
     weighted = options.weight is not None
-    indptr, counts = sort_edges(
-        lambda: indexed_edges(table.iter_batches(columns, written=options.endpoints), options, index, next(passes)),
-        len(ids),
-        weighted=weighted,
-        directed=bool(options.directed),
-        memory=memory,
-        draft=draft,
-    )
+    with prefetch(table.iter_batches(columns, written=options.endpoints)) as batches:
+        indptr, counts = sort_edges(
+            indexed_edges(batches, options, index, sums),
+            len(ids),
+            weighted=weighted,
+            directed=bool(options.directed),
+            memory=memory,
+            draft=draft,
+        )
     name = table.stem if options.name is None else options.name
     duplicates, loops, unequal, edges = counts.tolist()
     warn_duplicates(name, duplicates, edges, weighted=weighted)
