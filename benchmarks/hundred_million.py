@@ -11,7 +11,6 @@ processes used.
 """
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -167,12 +166,6 @@ def folder_bytes(folder: Path) -> int:
     return int(done.stdout.split()[0])
 
 
-def machine_seconds() -> float:
-    """Return the seconds that all cores of the machine have worked since it started."""
-    user, nice, system, _, _, irq, softirq, *_ = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:])
-    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
-
-
 def measure(size: str, stage: str, fraction: float, folder: Path) -> None:
     """Run one stage in this process and print its row."""
     n, m = (int(count * fraction) for count in SIZES[size])
@@ -188,7 +181,7 @@ def measure(size: str, stage: str, fraction: float, folder: Path) -> None:
             ticks += 1
 
     watcher = threading.Thread(target=watch)
-    machine, started = machine_seconds(), time.perf_counter()
+    machine, started = record.machine_seconds(), time.perf_counter()
     watcher.start()
     try:
         result = next(call for call in STAGES[size] if call.__name__ == stage)(folder, n, m)
@@ -196,7 +189,7 @@ def measure(size: str, stage: str, fraction: float, folder: Path) -> None:
         done.set()
         watcher.join()
     seconds, own = time.perf_counter() - started, time.process_time()
-    others = max(0.0, machine_seconds() - machine - own) / seconds
+    others = max(0.0, record.machine_seconds() - machine - own) / seconds
     row = {"nodes": n, "edges": m, "stage": stage.replace("_", " "), "seconds": seconds, "cpu_seconds": own}
     row |= {"peak_gb": peak / 1e9, "disk_gb": max(disk, folder_bytes(folder)) / 1e9, "other_cores": others}
     print(json.dumps(row | {"result": result}))

@@ -38,6 +38,12 @@ def memory_bytes(field: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024
 
 
+def machine_seconds() -> float:
+    """Return the seconds that all cores of the machine have worked since it started."""
+    user, nice, system, _, _, irq, softirq, *_ = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
 def reset_peak() -> None:
     """Reset the peak of the resident memory to its present value."""
     Path("/proc/self/clear_refs").write_text("5")

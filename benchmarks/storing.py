@@ -2,8 +2,9 @@
 
 python benchmarks/storing.py [EDGES]    (default 40,000,000, a twentieth as many nodes)
 
-The edges are in a folder of Parquet files. The memory is the peak of the anonymous pages of the process, sampled 100
-times a second: pages of mapped files, which the system can reclaim at any time, do not count.
+The edges are in a folder of Parquet files. ``other_cores`` is the mean number of cores that other processes used. The
+memory is the peak of the anonymous pages of the process, sampled 100 times a second: pages of mapped files, which the
+system can reclaim at any time, do not count.
 """
 
 import json
@@ -35,7 +36,7 @@ def prepare(folder: Path, edges: int) -> None:
 
 
 def store(folder: Path, memory: int) -> None:
-    """Store the edges in this process and print the seconds and the peak of its memory beyond the start."""
+    """Store the edges in this process, and print the time and the peak of its memory beyond the start."""
     start = peak = record.memory_bytes("RssAnon")
     done = threading.Event()
 
@@ -46,13 +47,15 @@ def store(folder: Path, memory: int) -> None:
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    started = time.perf_counter()
+    machine, own, started = record.machine_seconds(), time.process_time(), time.perf_counter()
     try:
         store_tables(None, folder / "edges", folder / "graph", memory=memory)
     finally:
         done.set()
         watcher.join()
-    print(json.dumps({"seconds": time.perf_counter() - started, "peak": peak - start}))
+    seconds, own = time.perf_counter() - started, time.process_time() - own
+    others = max(0.0, record.machine_seconds() - machine - own) / seconds
+    print(json.dumps({"peak": peak - start, "seconds": seconds, "cpu_seconds": own, "other_cores": others}))
 
 
 def main(edges: int) -> None:
@@ -65,7 +68,8 @@ def main(edges: int) -> None:
         result = json.loads(done.stdout.splitlines()[-1])
         graph = open_graph(folder / "graph")
         row = {"edges": edges, "nodes": graph.n, "stored_edges": graph.m, "columns_gb": columns / 1e9}
-    row |= {"peak_gb": result["peak"] / 1e9, "ratio": result["peak"] / columns, "seconds": result["seconds"]}
+    peak = result.pop("peak")
+    row |= {"peak_gb": peak / 1e9, "ratio": peak / columns, **result}
     record.write("storing", [row | {"bound": "ratio below 1"}])
 
 

@@ -23,7 +23,7 @@ from gpatcher.kernels.radix import (
 Rows: TypeAlias = tuple[IntArray, IntArray, FloatArray | None]  # indptr, indices, weights
 # first row, the one after the last, and the keys and weights of their entries, sorted
 Range: TypeAlias = tuple[int, int, IntArray, FloatArray | None]
-_RANGES = 8  # of rows, whose entries are sorted at a time: in 2 bytes for each of all edges, and 2 for a weight
+_RANGES = 4  # of rows, whose entries are sorted at a time: in 4 bytes for each of all edges, and 4 for a weight
 _SMALLEST_RANGE = 1 << 20  # entries
 
 

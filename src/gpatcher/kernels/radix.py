@@ -258,9 +258,8 @@ def divide_edges(
     for e in range(source.size):
         v, u = np.int64(source[e]), np.int64(target[e])
         for reverse in range(1 if directed or u == v else 2):
-            k = v >> width
-            position = ends[k]
-            ends[k] = position + 1
+            position = ends[v >> width]
+            ends[v >> width] = position + 1
             keys[position] = (v & mask) << low | (2 * u + reverse)
             if weight is not None and weights is not None:
                 weights[position] = weight[e]

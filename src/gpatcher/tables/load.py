@@ -118,7 +118,9 @@ def _join_tables(
             node_ids=edge_rows.ids.to_numpy(zero_copy_only=False),
         )
         counts = Counts(**edge_rows.counts, added=added, duplicate_edges=graph.duplicate_edges)
-        if not (points(graph, edge_rows) if parsed.directed is None else parsed.directed):
+        directed = points(graph, edge_rows) if parsed.directed is None else parsed.directed
+        del edge_rows  # whose arrays are as large as those of the undirected graph
+        if not directed:
             graph = make_undirected(graph)
         encoder, graph = add_node_data(graph, node_rows, encoded.result())
     if node_rows is None:
