@@ -32,6 +32,8 @@ POOL = (
              {"weight_decay": 2e-3}),
     _patches("smooth PageRank", _ppr(size=64, c=0.9, self_loops=True), {"normalise": "l1"},
              {"readout": EGO_MEAN, "ego_gate": 0.1, "mean_ego": True}, {"lr": 0.01}),
+    _patches("smooth PageRank, consistent", _ppr(size=64, c=0.9, self_loops=True), {"normalise": "l1"},
+             {"readout": EGO_MEAN, "ego_gate": 0.1, "mean_ego": True}, {"lr": 0.01, "consistency": 2.0}),
     _patches("node first", _ppr(size=8), {},
              {"hidden": 256, "input_dropout": 0.2, "readout": EGO_MEAN, "head_layers": 2},
              {"lr": 0.01, "weight_decay": 5e-3, "ema_decay": 0.95}),

@@ -48,6 +48,7 @@ RESULTS = ROOT / "results/portfolio"
 Logits = dict[str, Any]
 Runs = dict[tuple[str, int], dict[str, Logits]]  # data set and split, then candidate
 LOG, VALIDATION = RESULTS / "log.jsonl", RESULTS / "validation.npz"
+RECORDS = RESULTS / "leave_one_out.jsonl"
 _NODES = 500  # validation nodes of a run that the portfolio is learned from
 SHARES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)  # of equal weights
 _LEVELS = 30  # of a logarithm of a probability, per unit
@@ -105,12 +106,23 @@ def read(folder: Path) -> Runs:
 
 
 def write_log(folder: Path) -> None:
-    """Write the figures of all runs, and the probabilities of some of their validation nodes."""
-    lines, arrays = [], {}
+    """Write the figures of all runs, and the probabilities of some of their validation nodes.
+
+    What is on the log and not in the folder is kept, as long as the data set has the same validation nodes.
+    """
+    lines: dict[tuple[str, int, str], str] = {}
+    arrays: dict[str, Any] = {}
+    if LOG.exists():
+        kept = [json.loads(line) for line in LOG.read_text().splitlines()]
+        lines = {(r["dataset"], r["split"], r["candidate"]): json.dumps(r) for r in kept}
+        with np.load(VALIDATION, allow_pickle=False) as logged:
+            arrays = dict(logged)
     for (dataset, number), members in read(folder).items():
         y = next(iter(members.values()))["yv"]
         some = np.sort(np.random.default_rng(0).permutation(len(y))[:_NODES])
-        arrays[f"{dataset}__{number}__y"] = y[some].astype(np.uint8)
+        known = arrays.setdefault(f"{dataset}__{number}__y", y[some].astype(np.uint8))
+        if not np.array_equal(known, y[some]):
+            raise SystemExit(f"{dataset}, split {number}: other validation nodes than on the log; train all candidates")
         for candidate in POOL:
             if candidate.name not in members:
                 continue
@@ -118,11 +130,11 @@ def write_log(folder: Path) -> None:
             record: dict[str, Any] = {"dataset": dataset, "split": number, "candidate": candidate.name}
             record |= {"settings_hash": settings_hash(candidate.settings), "seconds": round(float(run["sec"]), 1)}
             record |= {"val_loss": round(log_loss(run["val"], y), 4), "val": _score(dataset, run["val"], y)}
-            lines.append(json.dumps(record))
+            lines[dataset, number, candidate.name] = json.dumps(record)
             levels = np.round(-_LEVELS * log_softmax(run["val"][some], axis=1))
             arrays[f"{dataset}__{number}__{candidate.name}"] = np.minimum(levels, 255).astype(np.uint8)
     RESULTS.mkdir(parents=True, exist_ok=True)
-    write_text(LOG, "\n".join(lines) + "\n")
+    write_text(LOG, "\n".join(lines[key] for key in sorted(lines)) + "\n")
     with draft_of(VALIDATION) as draft, draft.open("wb") as file:
         np.savez_compressed(file, **arrays)
 
@@ -249,9 +261,13 @@ def compare_shrinking() -> None:
 
 
 def evaluate(folder: Path) -> None:
-    """Write what `good` does on each data set with a portfolio that was learned from the others."""
+    """Write what `good` does on each data set with a portfolio that was learned from the others.
+
+    Records of data sets that are not in the folder are kept; they name the members that they were made with.
+    """
     runs, logged = read(folder), read_log()
-    lines = []
+    records = [json.loads(line) for line in RECORDS.read_text().splitlines()] if RECORDS.exists() else []
+    records = [record for record in records if record["dataset"] not in {dataset for dataset, _ in runs}]
     for dataset in sorted({dataset for dataset, _ in runs if canonical_key(dataset) in NAMED}):
         # Chameleon and Squirrel are left out together with their filtered versions
         others = {key: run for key, run in logged.items() if key[0].split("-")[0] != dataset.split("-")[0]}
@@ -271,9 +287,10 @@ def evaluate(folder: Path) -> None:
             record: dict[str, Any] = {"dataset": dataset, "split": number, "members": names}
             record |= {"weights": [round(float(w), 3) for w in weights], "val": val, "test": score}
             record["seconds"] = round(sum(float(members[name]["sec"]) for name in names), 1)
-            lines.append(json.dumps(record))
-            print(lines[-1], flush=True)
-    write_text(RESULTS / "leave_one_out.jsonl", "\n".join(lines) + "\n")
+            records.append(record)
+            print(json.dumps(record), flush=True)
+    records.sort(key=lambda record: (record["dataset"], record["split"]))
+    write_text(RECORDS, "".join(json.dumps(record) + "\n" for record in records))
 
 
 def _score(dataset: str, logits: np.ndarray, y: np.ndarray) -> float:

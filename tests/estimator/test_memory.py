@@ -34,7 +34,9 @@ def test_memory_bounds_the_batch(graph, quick, sources):
     held = held_bytes(prepared)
     assert held > prepared.x.nbytes + sum(data.nbytes for data in prepared.data)
     for batch in (32, 64, 128):  # 128: the next power of two above the 80 nodes
-        assert choose_batch_size(module, prepared, held + module.step_bytes(batch, prepared.x)) == batch
+        step = module.step_bytes(batch, prepared.x)
+        assert choose_batch_size(module, prepared, held + step) == batch
+        assert choose_batch_size(module, prepared, held + 4 * step, passes=4) == batch
     assert choose_batch_size(module, prepared, 1 << 40) == 128
     with pytest.raises(InputError, match=r"too little.*batches of 32 nodes"):
         choose_batch_size(module, prepared, held + module.step_bytes(32, prepared.x) - 1)

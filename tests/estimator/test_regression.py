@@ -32,7 +32,10 @@ PORTFOLIO = (
     Candidate(
         "patches",
         "patches",
-        {"patches": {"name": "ppr", "size": 8}, "train": {"epochs": 15, "monitor": "accuracy", "class_weights": True}},
+        {
+            "patches": {"name": "ppr", "size": 8},
+            "train": {"epochs": 15, "monitor": "accuracy", "class_weights": True, "consistency": 1.0},
+        },
     ),
 )
 MODELS = {
@@ -168,8 +171,9 @@ def test_labels_of_the_other_kind_are_refused(graph):
         GPatcherClassifier().fit(graph)
     with pytest.raises(InputError, match="are classes, not numbers"):
         GPatcherRegressor().fit(csbm(n=100, features=4))
-    with pytest.raises(InputError, match="class_weights is for classes"):
-        GPatcherRegressor(patches=PPR(size=4), train=TrainConfig(epochs=1, class_weights=True)).fit(graph)
+    for options in ({"class_weights": True}, {"consistency": 1.0}):
+        with pytest.raises(InputError, match=f"{next(iter(options))} is for classes"):
+            GPatcherRegressor(patches=PPR(size=4), train=TrainConfig(epochs=1, **options)).fit(graph)
 
 
 def test_tables(graph):

@@ -55,6 +55,7 @@ CASES = {
     "batches": (Linear, TrainConfig(epochs=15, batch_size=16, lr=0.05)),
     "class weights": (Linear, TrainConfig(epochs=15, batch_size=16, lr=0.05, class_weights=True)),
     "whole": (Linear, TrainConfig(epochs=15, lr=0.05)),
+    "consistency": (Linear, TrainConfig(epochs=15, batch_size=16, lr=0.05, consistency=0.5)),
     # larger steps let rounding grow from epoch to epoch
     "rounds": (two_rounds, TrainConfig(epochs=15, batch_size=16, lr=0.005)),
 }

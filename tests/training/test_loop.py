@@ -4,18 +4,20 @@ import itertools
 import json
 import math
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import safetensors.torch
 import torch
 import torch.nn.functional as F
+from scipy.special import softmax
 from torch import nn
 
 from gpatcher.errors import InputError
 from gpatcher.graph.split import Split, stratified_split
 from gpatcher.model.inputs import FeatureTable
-from gpatcher.training.loop import TrainConfig, fit, predict_logits
+from gpatcher.training.loop import TrainConfig, disagreement, fit, predict_logits
 
 N, D, CLASSES = 60, 5, 3
 
@@ -359,6 +361,68 @@ def test_the_moving_average_is_validated_and_kept():
     assert (model.weight - other.weight).abs().max() > 1e-4
 
 
+# ------------------------------------------------------------------------------------------------ consistency
+
+
+def test_the_consistency_loss_is_the_distance_to_the_sharpened_mean_where_it_is_sure():
+    logits = torch.randn(2, 20, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
+    p = softmax(logits.detach().numpy(), axis=2)
+    mean = p.mean(0)
+    sure = (mean.max(1) > 1 / 3 + 0.3 * 2 / 3)[:, None]
+    assert 5 < sure.sum() < 15
+    q = mean**2 / (mean**2).sum(1, keepdims=True)
+    loss = disagreement(logits)
+    assert loss.item() == pytest.approx((sure * (p - q) ** 2).sum(2).mean())
+    loss.backward()
+    inner = 2 * sure * (p - q) / p[..., 0].size  # no gradient through q
+    np.testing.assert_allclose(logits.grad, p * (inner - (inner * p).sum(2, keepdims=True)), atol=1e-12)
+
+
+def test_a_step_with_a_consistency_loss():
+    x, y, split = data()
+    model, other = Tiny(dropout=0.0), Tiny(dropout=0.0)
+    fit(model, x, y, split, TrainConfig(epochs=3, lr=0.05, weight_decay=0.0, consistency=0.7))
+    optimiser = torch.optim.Adam(other.parameters(), lr=0.05)
+    target, train = torch.as_tensor(y), torch.tensor(split.train)
+    rest = torch.tensor(np.setdiff1d(np.arange(N), split.train))
+    for _ in range(3):
+        optimiser.zero_grad()
+        loss = F.cross_entropy(other(x, train), target[train])
+        (loss + 0.7 * disagreement(other(x, rest)[None])).backward()  # without dropout both passes are equal
+        optimiser.step()
+    np.testing.assert_allclose(model.weight.detach(), other.weight.detach(), atol=1e-5)
+    plain = Tiny(dropout=0.0)
+    fit(plain, x, y, split, TrainConfig(epochs=3, lr=0.05, weight_decay=0.0))
+    assert (plain.weight - model.weight).abs().max() > 1e-3
+
+
+def test_a_consistency_loss_reads_two_passes_and_no_other_labels():
+    x, y, split = data()
+    model, other = Tiny(), Tiny()
+    config = TrainConfig(epochs=4, batch_size=8, consistency=1.0, monitor="last")
+    fit(model, x, y, split, config)
+    steps = [nodes for training, nodes in model.calls if training]
+    assert steps[::2] == steps[1::2]
+    assert len({tuple(nodes[8:]) for nodes in steps}) > 4, "the nodes are drawn anew in every step"
+    for nodes in steps:
+        own = [node for node in nodes if node in split.train]
+        assert own == nodes[: len(own)]
+        assert len(nodes) - len(own) == 8
+    hidden = np.where(np.isin(np.arange(N), split.train), y, (y + 1) % CLASSES)
+    fit(other, x, hidden, split, config)
+    assert torch.equal(model.weight, other.weight)
+
+
+def test_a_consistency_loss_without_other_nodes_adds_nothing():
+    x, y, _ = data()
+    none = np.empty(0, np.int64)
+    config = TrainConfig(epochs=3, monitor="last", consistency=1.0)
+    one, two = Tiny(dropout=0.0), Tiny(dropout=0.0)
+    for model, weight in ((one, 1.0), (two, 0.0)):
+        fit(model, x, y, Split(np.arange(N), none, none), replace(config, consistency=weight))
+    np.testing.assert_allclose(one.weight.detach(), two.weight.detach(), atol=1e-6)
+
+
 # ------------------------------------------------------------------------------------------------ checkpoints
 
 
@@ -389,12 +453,12 @@ class Selecting(Tiny):
         return super().forward(x, nodes) * (1 + 0.1 * self.shift)
 
 
-@pytest.mark.parametrize("ema_decay", [0.0, 0.9])
+@pytest.mark.parametrize("options", [{}, {"ema_decay": 0.9}, {"consistency": 1.0}])
 @pytest.mark.parametrize("batch_size", [None, 8])
 @pytest.mark.parametrize("at", [1, 10, 25, 30])
-def test_continuing_after_an_interruption_gives_the_same_numbers(tmp_path, ema_decay, batch_size, at):
+def test_continuing_after_an_interruption_gives_the_same_numbers(tmp_path, options, batch_size, at):
     x, y, split = data()
-    config = TrainConfig(epochs=30, lr=0.05, ema_decay=ema_decay, batch_size=batch_size, reselect_every=7)
+    config = TrainConfig(epochs=30, lr=0.05, batch_size=batch_size, reselect_every=7, **options)
     whole_model = Selecting()
     whole = fit(whole_model, x, y, split, config, seed=5)
     path = tmp_path / "run.safetensors"
@@ -545,6 +609,7 @@ def test_a_loss_that_is_not_finite_is_an_error():
         ({"reselect_every": 0}, "reselect_every.*0"),
         ({"monitor": "never"}, "loss, accuracy, .*, got 'never'"),
         ({"ema_decay": 1.0}, r"ema_decay.*\[0, 1\), got 1.0"),
+        ({"consistency": -1.0}, r"consistency must be at least 0, got -1.0"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"weight_decay": -1.0}, "weight_decay.*-1.0"),
     ],

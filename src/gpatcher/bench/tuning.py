@@ -56,6 +56,7 @@ _PATCHER: Space = {
     "model.mean_ego": [False, True],
     "model.head_layers": [1, 2],
     "train.ema_decay": [0.0, 0.95],
+    "train.consistency": [0.0, 2.0],
 }
 # What is tried before the sampler draws, within the budget: the defaults, then settings that differ by kind of graph
 # (informative features or edges, few or many labels). With few labels the filter hardly learns.
@@ -80,7 +81,7 @@ _NOISY = {
 }
 _PATCHER_STARTS: list[dict[str, Any]] = [
     {},
-    {**_FEW_LABELS, "patches.size": 64},
+    {**_FEW_LABELS, "patches.size": 64, "train.consistency": 2.0},
     {**_INFORMATIVE_EDGES, "model.hidden": 128, "patches.size": 32, **_NO_MIXER},
     {**_NOISY, "model.hidden": 128, "patches.size": 8},
     {"model.layers": 1, "model.hidden": 128, "patches.size": 8, "train.weight_decay": 1e-2},

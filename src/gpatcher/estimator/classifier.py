@@ -168,7 +168,8 @@ class PatchModel(NodeModel):
         torch.manual_seed(self.seed)
         graph = prepared.graph
         model = prepared.build(graph.num_outputs, self.model, self.split_.train)
-        batch_size = self.train.batch_size or choose_batch_size(model, prepared, self.memory)
+        passes = 4 if self.train.consistency else 1  # two, over as many nodes without a label again
+        batch_size = self.train.batch_size or choose_batch_size(model, prepared, self.memory, passes)
         config = replace(self.train, batch_size=batch_size)
         model.check_training_memory(min(graph.n, batch_size or graph.n))
         peak = 0.0

@@ -50,8 +50,10 @@ def held_bytes(prepared: Prepared) -> int:
     return _PROGRAM + held + prepared.x.nbytes + 40 * graph.n
 
 
-def choose_batch_size(model: GPatcher, prepared: Prepared, memory: int | None) -> int | None:
+def choose_batch_size(model: GPatcher, prepared: Prepared, memory: int | None, passes: int = 1) -> int | None:
     """Return the default number of nodes per step: as many as fit into ``memory`` bytes, None for all at once.
+
+    ``passes`` is how many times as much a step computes as one pass over its nodes.
 
     Memory limits batches only with fixed patches and a single round: a learned filter holds the products of all pairs
     anyway, and several rounds run over all nodes in every step.
@@ -62,9 +64,9 @@ def choose_batch_size(model: GPatcher, prepared: Prepared, memory: int | None) -
         return DEFAULT_BATCH if prepared.from_disk else None
     held = held_bytes(prepared)
     batch = min(DEFAULT_BATCH, 1 << (prepared.graph.n - 1).bit_length())
-    while batch > _SMALLEST_BATCH and held + model.step_bytes(batch, prepared.x) > memory:
+    while batch > _SMALLEST_BATCH and held + passes * model.step_bytes(batch, prepared.x) > memory:
         batch //= 2
-    total = held + model.step_bytes(batch, prepared.x)
+    total = held + passes * model.step_bytes(batch, prepared.x)
     if total > memory:
         stored = {"graph": isinstance(prepared.graph.x, np.memmap), "patches": prepared.from_disk}
         commands = {"graph": "gpatcher store", "patches": "gpatcher patches"}

@@ -64,7 +64,8 @@ class Candidate:
             settings["patches"] = sources_to_settings(as_extractors(KINDS[self.kind]().patches))
         if graph.is_regression and kind in _REGRESSORS:
             kind = _REGRESSORS[kind].kind
-            settings |= {"train": {**settings["train"], "class_weights": False}} if "train" in settings else {}
+            for name in ("class_weights", "consistency") if "train" in settings else ():  # of classes only
+                settings["train"] = {key: value for key, value in settings["train"].items() if key != name}
         sources, features = settings.get("patches"), settings.get("features", {})
         if not graph.is_directed and isinstance(sources, list):
             undirected = [{k: v for k, v in source.items() if k != "direction"} for source in sources]

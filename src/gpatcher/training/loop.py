@@ -29,6 +29,9 @@ from gpatcher.training.task import task_of
 MONITORS = ("loss", *METRICS, *REGRESSION_METRICS, "last")
 Progress = Callable[[int, dict[str, float]], None]  # called with the epoch and its metrics
 _CHECKPOINT_SECONDS = 30  # long epochs are saved before `checkpoint_every` of them are done
+_UNLABELLED = 512  # nodes without a training label in a step with a consistency loss, unless batches are given
+_DRAWS = 1 << 32  # stream of random numbers that draws them; those below are of the order and of the processes
+_CONFIDENCE = 0.3  # of the way from the uniform to a certain prediction: from here on the passes should agree
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,10 @@ class TrainConfig:
         Whether to weight classes by the inverse of their size.
     ema_decay : float
         Decay of an exponential moving average of the weights, which is then validated and kept; 0 for none.
+    consistency : float
+        Weight of a consistency loss (GRAND, Feng et al., 2020); 0 for none. A step then has two passes with different
+        dropout and also reads nodes without a training label, on which the passes should agree (`disagreement`). It
+        helps where few nodes have labels; for classes only.
     """
 
     lr: float = 0.005
@@ -69,12 +76,13 @@ class TrainConfig:
     filter_lr: float = 1.0
     class_weights: bool = False
     ema_decay: float = 0.0
+    consistency: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("lr", "epochs", "patience", "reselect_every"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be above 0, got {getattr(self, name)}")
-        check_at_least(0, weight_decay=self.weight_decay, filter_lr=self.filter_lr)
+        check_at_least(0, weight_decay=self.weight_decay, filter_lr=self.filter_lr, consistency=self.consistency)
         check_choice("monitor", self.monitor, MONITORS)
         check_fraction("ema_decay", self.ema_decay)
         if self.batch_size is not None:
@@ -107,6 +115,35 @@ def predict_logits(model: nn.Module, x: FeatureTable, nodes: IntArray, batch_siz
             f"{some(bad)}; check the features of these nodes for extreme values, or train with a lower lr"
         )
     return logits
+
+
+def disagreement(logits: Tensor) -> Tensor:
+    """Return the consistency loss of several passes: their squared distance to the sharpened mean, where that is sure.
+
+    With the predictions p_s of S passes and their mean p̄, it is the mean over nodes and passes of
+
+        ‖p_s - q‖²,  q = p̄² / Σ_c p̄_c²,
+
+    without a gradient through q. Nodes with max p̄ at most 1/C + 0.3 (1 - 1/C) count as 0, as in GRAND+ (Feng et al.,
+    2022): noise between unsure passes would otherwise drive all predictions to the uniform one.
+
+    Parameters
+    ----------
+    logits : Tensor, shape (S, b, C)
+
+    Examples
+    --------
+    >>> sure, unsure = torch.tensor([[3.0, -3.0]]), torch.tensor([[0.1, -0.1]])
+    >>> [round(float(disagreement(torch.stack([one, 0.5 * one]))), 4) for one in (sure, unsure)]
+    [0.0022, 0.0]
+    """
+    p = logits.softmax(2)
+    mean = p.detach().mean(0)
+    uniform = 1 / logits.shape[2]
+    sure = mean.amax(1) > uniform + _CONFIDENCE * (1 - uniform)
+    q = mean.square()
+    distance = (p - q / q.sum(1, keepdim=True)).square().sum(2)
+    return (distance * sure).mean()
 
 
 @torch.no_grad()
@@ -245,8 +282,9 @@ class TrainingRun:
             groups = [{"params": list(model.parameters()), "lr": config.lr, "weight_decay": config.weight_decay}]
         self.optimiser = torch.optim.Adam(groups, fused=True)
         self.weights: Tensor | None = None
-        if config.class_weights and self.task.metric != "accuracy":
-            raise InputError("class_weights is for classes; a regression has none: leave it out")
+        for name in ("class_weights", "consistency"):
+            if getattr(config, name) and self.task.metric != "accuracy":
+                raise InputError(f"{name} is for classes; a regression has none: leave it out")
         if config.class_weights:
             counts = torch.bincount(self.target[self.train], minlength=int(y.max()) + 1).float()
             self.weights = torch.where(counts > 0, counts.sum() / counts.clamp_min(1) / (counts > 0).sum(), 0.0)
@@ -277,13 +315,11 @@ class TrainingRun:
             torch.manual_seed(self._number(1 + self.group.rank))  # dropout of this process, the same after a restart
         parts = torch.split(self._order(), self.batch_size)
         shares = [self.group.share(part) for part in parts]
+        inputs = self._with_unlabelled(shares) if self.config.consistency else shares
         total = 0.0
-        for part, share, batch in zip(parts, shares, _read_ahead(self.model, self.x, shares), strict=True):
+        for part, share, batch in zip(parts, shares, _read_ahead(self.model, self.x, inputs), strict=True):
             self.optimiser.zero_grad(set_to_none=True)
-            loss = self.task.loss(self.model(self.x, batch), self.target[share], self.weights)
-            if hasattr(self.model, "extra_loss"):
-                loss = loss + self.model.extra_loss(self.x, share, self.target[share])  # type: ignore[operator]
-            loss = loss * self._fraction(share, part)
+            loss = self._loss(batch, share, part)
             loss.backward()  # type: ignore[no-untyped-call]
             self.group.add_gradients(self.model)
             self.optimiser.step()
@@ -315,6 +351,31 @@ class TrainingRun:
                 self.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         self.seconds += time.perf_counter() - started
         return figures
+
+    def _loss(self, batch: Any, share: Tensor, part: Tensor) -> Tensor:
+        """Return the loss of this process's share of a batch; nodes without a label follow it in the model's input."""
+        passes = 2 if self.config.consistency else 1
+        outputs = torch.stack([self.model(self.x, batch) for _ in range(passes)])
+        labelled, unlabelled = outputs[:, : len(share)], outputs[:, len(share) :]
+        loss = self.task.loss(labelled.flatten(0, 1), self.target[share].repeat(passes), self.weights)
+        if hasattr(self.model, "extra_loss"):
+            loss = loss + self.model.extra_loss(self.x, share, self.target[share])  # type: ignore[operator]
+        loss = loss * self._fraction(share, part)
+        if unlabelled.shape[1]:
+            loss = loss + disagreement(unlabelled) * (self.config.consistency / self.group.size)
+        return loss
+
+    def _with_unlabelled(self, shares: Sequence[Tensor]) -> list[Tensor]:
+        """Return the nodes of each step, followed by nodes without a training label that are drawn for this epoch."""
+        mask = torch.ones(self.x.shape[0], dtype=torch.bool, device=self.train.device)
+        mask[self.train] = False
+        rest = mask.nonzero().flatten()
+        count = min(len(rest), self.config.batch_size or _UNLABELLED)
+        if count > self.group.size:
+            count -= count % self.group.size  # every process has the same number
+        generator = torch.Generator().manual_seed(self._number(_DRAWS))
+        draws = [rest[torch.randperm(len(rest), generator=generator)[:count].to(rest.device)] for _ in shares]
+        return [torch.cat([share, self.group.share(drawn)]) for share, drawn in zip(shares, draws, strict=True)]
 
     def _order(self) -> Tensor:
         """Return the training nodes in the order of this epoch, which depends only on the seed and the epoch."""
