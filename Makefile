@@ -2,6 +2,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# One thread for each of the two workers of the tests: on two cores more of them would wait for each other.
+TEST   := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 # Folder of raw data files for the tests; without it the tests on real data skip.
 export GPATCHER_DATA ?=
 
@@ -23,13 +25,13 @@ demo: install  ## train four models on generated graphs: a table here, pages in 
 	$(BIN)/python tools/demo.py --out demo
 
 test: install  ## run the tests, about a quarter of an hour on two cores
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	$(TEST)
 
 test-all: install  ## run all tests, the slow ones too
-	$(BIN)/python -m pytest -n 2 -m ''
+	$(TEST) -m ''
 
 coverage: install  ## run the tests with coverage: a table here, pages in htmlcov/
-	$(BIN)/python -m pytest -n 2 --cov=gpatcher --cov-report=term --cov-report=html
+	$(TEST) --cov=gpatcher --cov-report=term --cov-report=html
 
 campaign: install  ## damage, kill and starve the program, continue where it stopped: docs/reliability.md
 	OMP_NUM_THREADS=1 $(BIN)/python tools/campaign

@@ -23,6 +23,16 @@ FLAGS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def same_threads():
+    """Restore the number of threads of torch: training on more of them than cores spends its time waiting."""
+    torch = sys.modules.get("torch")
+    before = torch.get_num_threads() if torch else None
+    yield
+    if before and torch.get_num_threads() != before:
+        torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def data_root() -> Path:
     """The folder of real data sets; tests that need it skip where there is none."""

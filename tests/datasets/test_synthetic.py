@@ -1,7 +1,6 @@
 import math
 import tracemalloc
 
-import numba
 import numpy as np
 import pytest
 import scipy.sparse.csgraph as csgraph
@@ -306,17 +305,12 @@ def test_rmat_draws_follow_the_quadrants():
     assert (abs(counts - expected * keys.size) <= 5 * np.sqrt(expected * keys.size)).all()
 
 
-def test_rmat_draws_do_not_depend_on_threads_or_blocks():
+def test_rmat_draws_do_not_depend_on_blocks():
     whole, parts = np.empty(1000, np.int64), np.empty(1000, np.int64)
-    before = numba.get_num_threads()
     arguments = (1000, 10, 0.57, 0.76, 0.95)
     draw_rmat(whole, np.uint64(7), 0, *arguments)
-    try:
-        numba.set_num_threads(1)
-        draw_rmat(parts[:300], np.uint64(7), 0, *arguments)
-        draw_rmat(parts[300:], np.uint64(7), 300, *arguments)
-    finally:
-        numba.set_num_threads(before)
+    draw_rmat(parts[:300], np.uint64(7), 0, *arguments)
+    draw_rmat(parts[300:], np.uint64(7), 300, *arguments)
     assert np.array_equal(whole, parts)
 
 

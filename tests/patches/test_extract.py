@@ -126,16 +126,16 @@ import gpatcher.patches.store
 from gpatcher.graph.graph import Graph
 from gpatcher.patches import extract_patches, make_extractor
 graph = Graph.from_edge_index(np.array([[0, 1], [1, 0]]))
-for name in ("ppr", "heat"):
-    extract_patches(graph, make_extractor(name, {"size": 2}))
-    print(torch.get_num_threads())
+for threads in (1, 2):
+    torch.set_num_threads(threads)
+    for name in ("ppr", "heat"):
+        extract_patches(graph, make_extractor(name, {"size": 2}))
+        print(torch.get_num_threads())
 assert "ray" not in sys.modules
 """
-    for threads in ("1", "2"):
-        variables = os.environ | {"OMP_NUM_THREADS": threads}
-        variables.pop("NUMBA_NUM_THREADS", None)
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=variables)
-        assert done.stdout.split() == [threads] * 2
+    variables = {name: value for name, value in os.environ.items() if name != "NUMBA_NUM_THREADS"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=variables)
+    assert done.stdout.split() == ["1", "1", "2", "2"]
 
 
 # ------------------------------------------------------------------------------------------------ by name

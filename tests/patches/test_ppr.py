@@ -1,8 +1,5 @@
 """Personalised PageRank by local push against the inverse matrix, and its error bound."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -185,22 +182,12 @@ def test_push_takes_a_mask_of_nodes(graphs):
     np.testing.assert_array_equal(push_patches(graph, PPR(size=4), nodes=mask).index[:, 0], [2, 7])
 
 
-def test_push_refuses_nodes_outside_the_graph():
-    """In a process of its own: a kernel that reads beyond its arrays may crash the interpreter."""
-    code = """
-import numpy as np
-from gpatcher.errors import InputError
-from gpatcher.graph.graph import Graph
-from gpatcher.patches.ppr import PPR, push_patches
-graph = Graph.from_edge_index(np.array([[0, 1], [1, 0]]), num_nodes=24)
-for outside in (-1, 24, 10**9):
-    try:
+@pytest.mark.parametrize("outside", [-1, 24, 10**9])
+def test_push_refuses_nodes_outside_the_graph(outside):
+    """Before the kernel, which would read beyond its arrays."""
+    graph = Graph.from_edge_index(np.array([[0, 1], [1, 0]]), num_nodes=24)
+    with pytest.raises(InputError, match=str(outside)):
         push_patches(graph, PPR(size=2), nodes=[outside])
-    except InputError as error:
-        print("refused" if str(outside) in str(error) else error, flush=True)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["refused"] * 3, done.stderr
 
 
 def test_push_reports_progress(graphs):

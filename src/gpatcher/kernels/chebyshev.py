@@ -105,7 +105,7 @@ def chebyshev_pairs(
         slot[v] = 1
         entries[0] = row_length(indptr, added, v)
         now[0] = 1.0 / own
-        count = 1
+        count = np.int64(1)
         for k in range(out.shape[2]):
             least = 0.0 if k == 0 else _largest_within(now, entries, count, budget, bins)
             previous = count

@@ -17,7 +17,9 @@ _CODES, _EXACT = 256, 128
 _HASH = np.uint32(0x9E3779B1)
 _FIRST_BITS = 15  # of the hash table, log2 of its slots: 256 KiB, which stay in the second-level cache
 _MOST_BITS = 17  # of the table that a thread keeps; a larger one is made for the sources that need it
-_KEPT, _MADE = 16, 31  # bits of the position in a word of a table that is kept, or made for one source
+# Bits of the position in a word of a table that is kept, or made for one source. Not plain integers: what they are
+# passed to would be compiled for the constant first, then again for all integers.
+_KEPT, _MADE = np.int64(16), np.int64(31)
 _LOW = np.uint64(0xFFFFFFFF)
 _HUGE_PAGE = 1 << 21
 _PACKED = 1 << 16  # neighbours packed at a time
@@ -179,7 +181,7 @@ def _rank(
     score_bits = last.view(np.int32)
     size = tops.shape[1]
     tops[:] = -1
-    which = 0
+    which = np.int64(0)
     floor = 0.0
     for i in range(1, used if size else 0):
         code = node_codes[i]
@@ -209,6 +211,13 @@ def _rank(
 
 
 @jit
+def _copy(source: Array, target: Array, count: int) -> None:
+    """Copy the first entries; a slice on both sides takes Numba four seconds, for the message of its error."""
+    for i in range(count):
+        target[i] = source[i]
+
+
+@jit
 def _push_sources(
     indptr: Array, indices: Array, weights: Array | None, degree: Array, codes: Array | None, symmetric: bool,
     sources: Array, c: float, eps: float, index: Array, score: Array, added: Overlay,
@@ -233,7 +242,7 @@ def _push_sources(
             continue
         table, bits, shift, epoch = kept, first_bits, _KEPT, _next_epoch(kept, epochs)
         nodes[0], node_codes[0], residual[0], queue[0] = v, 0, 1.0, 0
-        _enter(table, bits, shift, epoch, nodes, 1)
+        _enter(table, bits, shift, epoch, nodes, np.int64(1))
         state[0], state[1], state[2] = 1, 0, 1  # nodes reached, head and end of the queue
         while not _push_all(
             indptr, indices, weights, degree, codes, added, threshold, c, eps,
@@ -244,8 +253,8 @@ def _push_sources(
             if tail + row > queue.size:
                 old_queue, old_pushed = queue, pushed
                 queue, pushed = np.empty(2 * (tail + row), np.uint32), np.empty(2 * (tail + row))
-                queue[:tail] = old_queue[:tail]
-                pushed[:head] = old_pushed[:head]
+                _copy(old_queue, queue, tail)
+                _copy(old_pushed, pushed, head)
             if used + row > 1 << (bits - 1):
                 # a table with room for the next row
                 while used + row > 1 << (bits - 1):
@@ -259,8 +268,9 @@ def _push_sources(
                         room = 1 << (bits - 1)
                         nodes, node_codes = np.empty(room, np.int32), np.empty(room, np.uint8)
                         residual = np.zeros(room)
-                        nodes[:used], node_codes[:used] = old_nodes[:used], old_codes[:used]
-                        residual[:used] = old_residual[:used]
+                        _copy(old_nodes, nodes, used)
+                        _copy(old_codes, node_codes, used)
+                        _copy(old_residual, residual, used)
                         old_residual[:used] = 0.0
                 _enter(table, bits, shift, epoch, nodes, used)
         for i in range(state[1]):

@@ -48,7 +48,7 @@ def top_of_rows(rows: Array, first: int, least: float, index: Array, score: Arra
         floor = least * largest
         index[r, 0] = ego
         score[r, 0] = rows[r, ego]
-        count = 0
+        count = np.int64(0)
         for u in range(rows.shape[1]):
             s = rows[r, u]
             if u != ego and abs(s) > floor:
@@ -78,7 +78,7 @@ def top_of_sparse_rows(indptr: Array, indices: Array, values: Array, nodes: Arra
     """Write the patch of each node from its row in CSR form: the ego node, then its largest entries above 0."""
     for r in range(nodes.size):
         index[r, 0] = nodes[r]
-        count = 0
+        count = np.int64(0)
         for e in range(indptr[r], indptr[r + 1]):
             if indices[e] == nodes[r]:
                 score[r, 0] = values[e]
