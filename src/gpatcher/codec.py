@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from gpatcher.errors import InputError
 
-_type_hints = cache(get_type_hints)
 _WORDS: dict[Any, str] = {
     int: "an integer",
     float: "a number",
@@ -64,12 +63,9 @@ def from_json(hint: Any, content: Any, where: str = "content") -> Any:
         (hint,) = (option for option in inner if option is not NoneType)
         return None if content is None else from_json(hint, content, where)
     if isinstance(hint, type) and is_dataclass(hint):
-        hints = {field.name: _type_hints(hint)[field.name] for field in fields(hint)}
+        hints, required = _fields(hint)
         if not isinstance(content, dict):
             raise InputError(f"{where} must have the fields {', '.join(hints)}, got {str(content)[:40]!r}")
-        required = {
-            field.name for field in fields(hint) if field.default is MISSING and field.default_factory is MISSING
-        }
         for name in (required - content.keys()) | (content.keys() - hints.keys()):
             raise InputError(f"{where} {'lacks the' if name in hints else 'has the unknown'} field {name!r}")
         return hint(**{name: from_json(hints[name], content[name], f"{where}.{name}") for name in content})
@@ -91,6 +87,14 @@ def from_json(hint: Any, content: Any, where: str = "content") -> Any:
     if type(content) is hint:
         return content
     raise InputError(f"{where} must be {_WORDS.get(origin or hint, hint)}, got {json.dumps(content, default=str)[:40]}")
+
+
+@cache
+def _fields(kind: type[Any]) -> tuple[dict[str, Any], frozenset[str]]:
+    """Return the type of each field of a dataclass, and the fields without a default."""
+    hints = get_type_hints(kind)
+    required = (field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING)
+    return {field.name: hints[field.name] for field in fields(kind)}, frozenset(required)
 
 
 def _fits(number: int) -> bool:

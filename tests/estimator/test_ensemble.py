@@ -17,6 +17,7 @@ from gpatcher.estimator.portfolio import KINDS, Candidate
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.runs.run import AutoOptions, Job, run_job
 from gpatcher.runs.settings import resolve_settings
+from gpatcher.scale.executors import ProcessEngine
 
 TRAIN = {"epochs": 25, "lr": 0.02}
 PORTFOLIO = (
@@ -207,8 +208,17 @@ def test_quick_trains_the_first_configuration_alone(graph):
     assert [member.candidate.name for member in model.members_] == ["patches"]
 
 
-def test_members_may_be_trained_in_processes(graph):
-    alone, model = (AutoClassifier(portfolio=PORTFOLIO[::3], jobs=jobs).fit(graph) for jobs in (1, 2))
+def test_members_may_be_trained_in_processes(graph, monkeypatch):
+    pools = []
+    start = ProcessEngine._new_pool
+    monkeypatch.setattr(ProcessEngine, "_new_pool", lambda engine: pools.append(engine) or start(engine))
+    alone, model = (
+        AutoClassifier(portfolio=PORTFOLIO[::3], jobs=jobs).fit(graph, refit=True, cross_validate=False)
+        for jobs in (1, 2)
+    )
+    # the processes that train the members train them on every label too
+    assert [engine.processes for engine in pools] == [2]
+    assert all(member.final is not None for member in model.used)
     assert [member.name for member in PORTFOLIO[::3]] == ["patches", "linear"]
     # arrays that were sent lie elsewhere in memory, which changes the last bits of sums
     np.testing.assert_allclose(model.predict_proba(), alone.predict_proba(), atol=2e-3)

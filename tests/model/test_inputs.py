@@ -66,6 +66,21 @@ def test_linear_is_the_product(form, rows, tmp_path):
     np.testing.assert_allclose(product, expected, atol=1e-5)
 
 
+def test_rows_that_are_taken_again_are_kept(monkeypatch):
+    x = features()
+    table = FeatureTable(sp.csr_array(x))
+    train, val = torch.tensor([7, 0, 11]), torch.tensor([1, 2])
+    first, second = table.take(train), table.take(val)
+    assert table.take(train.clone()) is first
+    assert table.take(val.clone()) is second
+    train[0] = 3  # what is kept does not change with the tensor that asked for it
+    np.testing.assert_array_equal(table.rows(train), x[[3, 0, 11]])
+    np.testing.assert_array_equal(table.rows(torch.tensor([7, 0, 11])), x[[7, 0, 11]])
+    monkeypatch.setattr(inputs, "_KEPT_BYTES", 0)
+    table = FeatureTable(sp.csr_array(x))
+    assert table.take(val) is not table.take(val)
+
+
 @pytest.mark.parametrize("rows", [None, [7, 0, 7, 11]])
 def test_gradient_of_the_sparse_product_is_that_of_the_dense(rows):
     x = features()

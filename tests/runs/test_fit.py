@@ -17,16 +17,25 @@ import torch
 from gpatcher.datasets.synthetic import csbm
 from gpatcher.errors import InputError, InputWarning
 from gpatcher.estimator.classifier import GPatcherClassifier
+from gpatcher.estimator.ensemble import QUALITIES, Quality
 from gpatcher.graph.split import plan_runs, stratified_split
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.io import locked
 from gpatcher.report.run import write_run_page
-from gpatcher.runs.fit import FitOptions, FitProgress, _remove_checkpoints, fit_splits, train_baselines
+from gpatcher.runs.fit import (
+    SINGLE_BASELINES,
+    FitOptions,
+    FitProgress,
+    _remove_checkpoints,
+    fit_splits,
+    train_baselines,
+)
 from gpatcher.runs.predict import prediction_columns
 from gpatcher.runs.records import read_records
 from gpatcher.runs.results import read_evaluation
 from gpatcher.runs.run import Job, run_job
 from gpatcher.runs.settings import complete
+from gpatcher.scale.executors import ProcessEngine
 
 COMMAND = Path(sysconfig.get_path("scripts")) / "gpatcher"
 QUICK = {"patches": {"name": "ppr", "size": 4}, "model": {"hidden": 8, "mixer_hidden": 4}, "train": {"epochs": 12}}
@@ -380,6 +389,23 @@ def test_baselines_are_trained_on_the_split_and_with_the_training_of_the_model(g
         assert result.val == saved.val == alone["val_accuracy"]
         assert result.test == saved.test == alone["test_accuracy"]
         np.testing.assert_array_equal(result.predicted, saved.predicted)
+
+
+def test_members_and_baselines_are_trained_by_the_same_processes(graph, tmp_path, monkeypatch):
+    maps = []
+
+    class Recorded(ProcessEngine):
+        def map(self, function, items, shared=()):
+            maps.append((self, function.__name__))
+            yield from ProcessEngine().map(function, items, shared)
+
+    monkeypatch.setattr("gpatcher.runs.fit.ProcessEngine", Recorded)
+    monkeypatch.setattr("gpatcher.runs.fit.AUTO_BASELINES", SINGLE_BASELINES)
+    monkeypatch.setitem(QUALITIES, "good", Quality(2, 1))
+    run_splits(graph, "auto", {}, tmp_path, jobs=2, refit=True)
+    assert [name for _, name in maps] == ["_train", "_train", "_train_one"]
+    [engine] = {engine for engine, _ in maps}
+    assert engine.processes == 2
 
 
 def test_the_baselines_may_be_left_out(graph, tmp_path):

@@ -81,6 +81,26 @@ def test_processes_yield_every_item_once(processes):
     assert sorted(ProcessEngine(processes).map(pow, range(8), shared=(2,))) == [(i, i * i) for i in range(8)]
 
 
+def which_process(_):
+    return os.getpid()
+
+
+def test_processes_are_kept_for_several_maps():
+    with ProcessEngine(2) as engine:
+        runs = [{process for _, process in engine.map(which_process, range(6))} for _ in range(3)]
+    assert len(set.union(*runs)) <= 2
+    assert os.getpid() not in set.union(*runs)
+    # afterwards they end with each call
+    again = {process for _, process in engine.map(which_process, range(2))}
+    assert not again & set.union(*runs)
+
+
+def test_an_error_ends_the_processes_that_are_kept():
+    with pytest.raises(TypeError), ProcessEngine(2) as engine:
+        list(engine.map(pow, ["x"], shared=(2,)))
+    assert sorted(engine.map(pow, [2, 3], shared=(2,))) == [(2, 4), (3, 9)]
+
+
 def test_killed_process_is_reported():
     with pytest.raises(InputError, match=r"killed.*--jobs"):
         list(ProcessEngine(2).map(os._exit, [1]))

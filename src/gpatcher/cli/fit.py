@@ -191,16 +191,19 @@ def fit(
         screen.print(f"'gpatcher fit' would take {estimate}.", soft_wrap=True)
         return
 
+    evaluations: list[Evaluation | RegressionEvaluation] = []
+
     def write_page(folder: Path) -> None:
         bar.stage("writing the page")
-        write_run_page(read_evaluation(folder), folder / "report.html")
+        evaluations.append(read_evaluation(folder))
+        write_run_page(evaluations[0], folder / "report.html")
 
     with warnings_as_notes(), stoppable("the same command with --resume continues"), _progress_bar(screen) as bar:
         records = fit_splits(
             graph, model, settings, out, options, progress=bar, before_saving=before_saving, after=write_page
         )
     _print_summary(screen, model, graph, records, out)
-    _print_leaderboard(screen, read_evaluation(out))
+    _print_leaderboard(screen, evaluations[0])
 
 
 def _command(source: dict[str, Any]) -> str:

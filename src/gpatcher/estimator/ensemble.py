@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -39,7 +40,7 @@ from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.io import remove_folder
-from gpatcher.scale.executors import Engine, ProcessEngine
+from gpatcher.scale.executors import Engine, ProcessEngine, RayEngine
 from gpatcher.tables.typed_encoder import Encoder
 from gpatcher.training.task import Regression
 from gpatcher.trust.calibration import calibrate, fit_temperature
@@ -130,19 +131,23 @@ class AutoModel(NodeModel):
         if folds is None:
             raise InputError("the split has no validation nodes with a label; training needs them to choose by")
         chosen, self.skipped_ = self._applicable(graph, quality.members)
-        jobs = choose_jobs(graph, self.jobs, self.device) if engine is None else 1
-        engine = engine or ProcessEngine(min(jobs, len(chosen)))
         parameters = {"memory": self.memory, "device": self.device, "seed": self.seed}
-        trainer = Trainer(graph, parameters, engine, self.budget, self.skipped_, folder, progress)
         share = 0.6 if refit else 1.0  # of the budget; the rest is for training on all labels
-        self.members_ = trainer.run(chosen, folds, share)
         held = np.concatenate([fold.val for fold in folds])
         y = graph.labels()[held]
-        self._weigh(y)
-        if refit:
-            every = labelled(graph, np.arange(graph.n))
-            final = Split(every, np.empty(0, np.int64), np.empty(0, np.int64))
-            self.members_ = trainer.refit(self.members_, final)
+        with ExitStack() as stack:
+            if len(chosen) == 1 and not isinstance(engine, RayEngine):
+                engine = ProcessEngine()  # to start another process would take longer
+            elif engine is None:
+                jobs = choose_jobs(graph, self.jobs, self.device)
+                engine = stack.enter_context(ProcessEngine(min(jobs, len(chosen))))
+            trainer = Trainer(graph, parameters, engine, self.budget, self.skipped_, folder, progress)
+            self.members_ = trainer.run(chosen, folds, share)
+            self._weigh(y)
+            if refit:
+                every = labelled(graph, np.arange(graph.n))
+                final = Split(every, np.empty(0, np.int64), np.empty(0, np.int64))
+                self.members_ = trainer.refit(self.members_, final)
         self._models: dict[tuple[str, int], NodeModel] = {}
         self._shared: list[Prepared] = []
         self.held_out_ = held, self._combine(y)

@@ -24,6 +24,7 @@ from gpatcher.model.structure import STRUCTURE, structure_columns, unseen_struct
 NORMALISATIONS = ("none", "l1", "l2", "standard")
 _SPARSE = 0.25  # features with a smaller fraction of non-zeros are kept as a sparse matrix
 _SMALL_BYTES = 1 << 26  # memory-mapped features up to this size may be copied
+_KEPT_BYTES = 1 << 26  # sparse rows up to this size are kept, see `FeatureTable.take`
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,8 @@ class FeatureTable:
         self._sparse: Any = None
         self._tensor: Tensor | None = None
         self._normalise = normalise
+        # the last two parts: without batches, each epoch takes the training and then the validation nodes
+        self._taken: list[tuple[IntArray, FeatureTable]] = []
         if isinstance(matrix, np.memmap):
             self._mapped = matrix  # rows are read on demand
         elif isinstance(matrix, Tensor):
@@ -125,8 +128,13 @@ class FeatureTable:
             return FeatureTable(self._tensor[rows], self.device)
         ids = rows.cpu().numpy()
         if self._sparse is not None:
+            for taken, part in self._taken:
+                if np.array_equal(taken, ids):
+                    return part
             part = FeatureTable(self._sparse[ids], self.device)
             part._product  # noqa: B018  # built here, so that a prefetching thread does this work too
+            if part.nbytes <= _KEPT_BYTES:
+                self._taken = [(ids.copy(), part), *self._taken[:1]]
             return part
         # np.take, unlike indexing, releases the GIL while pages are read
         read = np.asarray(np.take(self._mapped, ids, axis=0), dtype=np.float32)

@@ -135,13 +135,17 @@ def fit_splits(
         "splits": [split.hash for split in graph.splits],
         "memory": options.memory,
     }
-    with run_folder(out, identity, resume=options.resume, overwrite=options.overwrite) as folder:
-        records, kept = _run_all(graph, model, settings, folder, options, runs, progress, before_saving)
+    jobs = choose_jobs(graph, options.jobs, options.device) if model == AUTO else 1
+    with (
+        run_folder(out, identity, resume=options.resume, overwrite=options.overwrite) as folder,
+        ProcessEngine(jobs) as local,
+    ):
+        records, kept = _run_all(graph, model, settings, folder, options, local, runs, progress, before_saving)
         if kept is not None:
             if graph.node_ids is not None or not is_large(graph):
                 progress.stage("predicting")
                 write_predictions(kept, graph, folder / PREDICTIONS)
-            _evaluate(kept, graph, folder, options, progress)
+            _evaluate(kept, graph, folder, options, local, progress)
         if after is not None:
             after(folder)
     return records
@@ -153,6 +157,7 @@ def _run_all(
     settings: dict[str, Any],
     out: Path,
     options: FitOptions,
+    local: ProcessEngine,
     runs: list[tuple[int, int]],
     progress: FitProgress,
     before_saving: Callable[[Path], None] | None,
@@ -178,7 +183,7 @@ def _run_all(
         def show(epoch: int, figures: dict[str, float], number: int = number) -> None:
             progress.epoch(number, len(runs), epoch, settings["train"]["epochs"], figures)
 
-        auto = AutoOptions(options.refit, options.cross_validate, options.jobs, progress.member)
+        auto = AutoOptions(options.refit, options.cross_validate, local, progress.member)
         job = Job("fit", graph.name, model, settings, split, seed)
         run = run_job(
             job,
@@ -229,7 +234,9 @@ def _remove_checkpoints(checkpoint: Path) -> None:
     remove_folder(checkpoint.with_suffix(""))
 
 
-def _evaluate(classifier: NodeModel, graph: Graph, out: Path, options: FitOptions, progress: FitProgress) -> None:
+def _evaluate(
+    classifier: NodeModel, graph: Graph, out: Path, options: FitOptions, local: ProcessEngine, progress: FitProgress
+) -> None:
     """Evaluate a trained model and baselines, and write evaluation.json, from which its page is made."""
     notes = [] if options.later is None else options.later.score(classifier, out)
     baselines: list[BaselineResult] = []
@@ -238,7 +245,7 @@ def _evaluate(classifier: NodeModel, graph: Graph, out: Path, options: FitOption
     elif is_large(graph):
         notes.append("Baselines are not trained beside it on a graph of this size.")
     else:
-        baselines = train_baselines(classifier, graph, progress, options.jobs)
+        baselines = train_baselines(classifier, graph, progress, local)
     progress.stage("evaluating")
     kept = open_tables(out)
     encoder = None if kept is None else kept[1]
@@ -260,9 +267,12 @@ def _about(options: FitOptions) -> dict[str, str]:
 
 
 def train_baselines(
-    classifier: NodeModel, graph: Graph, progress: FitProgress | None = None, jobs: int | None = 1
+    classifier: NodeModel, graph: Graph, progress: FitProgress | None = None, engine: ProcessEngine | None = None
 ) -> list[BaselineResult]:
-    """Train baselines on the split of a fitted model: MLP and GCN, and more for an ensemble or for numbers."""
+    """Train baselines on the split of a fitted model: MLP and GCN, and more for an ensemble or for numbers.
+
+    ``engine`` is where to train them, by default in this process.
+    """
     progress = progress or FitProgress()
     single = isinstance(classifier, PatchModel)
     settings = baseline_settings(classifier) if isinstance(classifier, PatchModel) else None
@@ -273,10 +283,9 @@ def train_baselines(
         columns = column_baselines(graph, classifier.split_, nodes, classifier.seed)
         rows = {title: row for title, row in rows.items() if "Logistic" not in title}
     shared = (graph, classifier.split_, nodes, settings, classifier.seed, classifier.device)
-    engine = ProcessEngine(1 if single else choose_jobs(graph, jobs, classifier.device))
     results: dict[str, BaselineResult] = {}
     progress.stage("training baselines for comparison")
-    for title, result in engine.map(_train_one, rows, shared):
+    for title, result in (engine or ProcessEngine()).map(_train_one, rows, shared):
         results[title] = result
         progress.stage(f"training baselines for comparison: {len(results)} of {len(rows)} done")
     return [*columns, *(results[title] for title in rows)]

@@ -39,7 +39,7 @@ from gpatcher.runs.ablations import ShuffledExtractor, patch_graph
 from gpatcher.runs.evaluation import is_large
 from gpatcher.runs.records import RECORD_VERSION, Record, settings_hash, versions
 from gpatcher.runs.settings import AUTO, PATCHERS
-from gpatcher.scale.executors import RayEngine
+from gpatcher.scale.executors import Engine, RayEngine
 from gpatcher.spectral.heterophily import heterophily
 from gpatcher.training.loop import FitResult, Progress, fit, predict_logits
 from gpatcher.training.task import Classification, Task, task_of
@@ -370,7 +370,7 @@ class AutoOptions:
 
     refit: bool = False
     cross_validate: bool = False
-    jobs: int | None = 1
+    engine: Engine | None = None  # by default one process
     progress: EnsembleProgress | None = None
 
 
@@ -386,7 +386,7 @@ def _train_ensemble(
     settings = dict(job.settings["auto"])
     keep_best = settings.pop("keep_best")
     kind = AutoRegressor if graph.is_regression else AutoClassifier
-    classifier = kind(**settings, jobs=options.jobs, seed=job.seed, **how)
+    classifier = kind(**settings, seed=job.seed, **how)
     started = time.perf_counter()
     classifier.fit(
         graph,
@@ -395,7 +395,7 @@ def _train_ensemble(
         cross_validate=options.cross_validate,
         folder=None if checkpoint is None else checkpoint.with_suffix(""),
         progress=options.progress,
-        engine=engine,
+        engine=engine or options.engine,
     )
     if keep_best:
         classifier.keep_best()

@@ -15,7 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, Thr
 from concurrent.futures.process import BrokenProcessPool
 from itertools import chain, islice
 from multiprocessing import active_children, get_context, parent_process
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -104,11 +104,39 @@ class LocalEngine:
 
 
 class ProcessEngine:
-    """Processes of this machine; a single one is this process itself."""
+    """Processes of this machine; a single one is this process itself.
+
+    In a ``with`` statement the processes serve all calls of `map`: each needs seconds to import torch and scikit-learn.
+    Otherwise they end with the call.
+
+    Examples
+    --------
+    >>> with ProcessEngine(1) as engine:
+    ...     sorted(engine.map(pow, [1, 2, 3], shared=(2,)))
+    [(1, 1), (2, 4), (3, 9)]
+    """
 
     def __init__(self, processes: int = 1) -> None:
         check_at_least(1, jobs=processes)
         self.processes = processes
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        if self.processes > 1:
+            self._pool = self._new_pool()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool = None
+
+    def _new_pool(self) -> ProcessPoolExecutor:
+        """Return a pool, whose processes start with its first tasks."""
+        threads = max(1, (os.cpu_count() or 1) // self.processes)
+        return ProcessPoolExecutor(
+            self.processes, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(threads,)
+        )
 
     def map(self, function: Callable[..., R], items: Iterable[T], shared: Sequence[Any] = ()) -> Iterator[tuple[T, R]]:
         """See `Engine.map`."""
@@ -116,10 +144,7 @@ class ProcessEngine:
             for item in items:
                 yield item, function(item, *shared)
             return
-        threads = max(1, (os.cpu_count() or 1) // self.processes)
-        pool = ProcessPoolExecutor(
-            self.processes, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(threads,)
-        )
+        pool = self._pool or self._new_pool()
         try:
             # one task ahead: a job that is submitted is claimed, and no other machine can run it
             yield from _map_unordered(
@@ -135,7 +160,8 @@ class ProcessEngine:
                 "run the same command again with a smaller --jobs"
             ) from None
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            if pool is not self._pool:
+                pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _submit(pool: ProcessPoolExecutor, function: Callable[..., R], *arguments: Any) -> Future[R]:

@@ -85,8 +85,8 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """Return a dictionary of numbers, strings and lists, for JSON."""
         return {
-            **asdict(self),
-            "members": [asdict(member) for member in self.members],
+            **vars(self),  # not asdict, which copies every value of thousands of members
+            "members": [{**vars(member)} for member in self.members],
             "edges": [list(edge) for edge in self.edges],
             "columns": [asdict(column) for column in self.columns],
             "classes": list(self.classes),
