@@ -17,7 +17,7 @@ from typing import Any
 from gpatcher.bench.tuning import Search
 from gpatcher.errors import InputError
 from gpatcher.io import write_text
-from gpatcher.runs.records import RECORD_VERSION, settings_hash
+from gpatcher.runs.records import RECORD_VERSION, seal, settings_hash
 from gpatcher.runs.run import Job
 from gpatcher.runs.settings import PATCHERS, complete
 
@@ -144,7 +144,9 @@ def convert(path: Path) -> int:
             new.append(json.dumps(old if old.get("version") == RECORD_VERSION else trial_record(old, latest)))
         elif "job" in old:
             current = old.get("version") == RECORD_VERSION
-            new.append(json.dumps(completed(with_all_fields(old)) if current else job_record(old)))
+            sealed = old.pop("checksum", None) is not None
+            record = completed(with_all_fields(old)) if current else job_record(old)
+            new.append(json.dumps(seal(record) if sealed else record))
         else:
             raise InputError(f"{path} holds records of 'gpatcher fit'; run it again with another --out")
     write_text(path, "".join(f"{line}\n" for line in new))

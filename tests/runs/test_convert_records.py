@@ -11,7 +11,7 @@ from gpatcher.bench.plan import plan_jobs
 from gpatcher.bench.tuning import Search, _logged
 from gpatcher.datasets.synthetic import csbm
 from gpatcher.errors import InputError
-from gpatcher.runs.records import RECORD_VERSION, read_records, settings_hash
+from gpatcher.runs.records import RECORD_VERSION, append_record, read_records, settings_hash
 from gpatcher.runs.run import Job, run_job
 from gpatcher.runs.settings import PAPER, complete, resolve_settings
 
@@ -152,6 +152,16 @@ def test_a_record_of_version_2_gets_the_fields_that_it_lacks(converted, tmp_path
     path.write_text(json.dumps(record) + "\n")
     assert convert(path) == 1
     assert read_records(path) == [converted["table1"]]
+
+
+def test_a_record_with_a_checksum_gets_a_new_one(converted, tmp_path):
+    current = converted["csbm_sweep"]
+    older = {name: value for name, value in current["settings"]["train"].items() if name != "consistency"}
+    path = tmp_path / "sealed" / "records.jsonl"
+    path.parent.mkdir()
+    append_record(path, {**current, "settings": {**current["settings"], "train": older}})
+    assert convert(path) == 1
+    assert read_records(path) == [current]  # a damaged line would be left out
 
 
 def test_records_of_fit_are_refused_with_a_way_out(tmp_path):

@@ -28,8 +28,7 @@ _CUT = b" cut short\n"  # appended to a line that a killed process left unfinish
 
 def append_record(path: Path, record: Mapping[str, Any]) -> None:
     """Append one line, with its checksum, in a single write, so that lines of two processes do not interleave."""
-    sealed = {**record, "checksum": _checksum(record)}
-    line = (json.dumps(sealed, allow_nan=False) + "\n").encode()
+    line = (json.dumps(seal(record), allow_nan=False) + "\n").encode()
     tail = path.read_bytes().rpartition(b"\n")[2] if path.is_file() else b""
     if tail:
         # a killed process left a line without newline: end it, and mark it if it is not a complete record
@@ -43,6 +42,11 @@ def _is_json(text: bytes) -> bool:
     except ValueError:
         return False
     return True
+
+
+def seal(record: Mapping[str, Any]) -> Record:
+    """Return a record with its checksum, as it is written; `parse_record` takes it off."""
+    return {**record, "checksum": _checksum(record)}
 
 
 def _checksum(record: Mapping[str, Any]) -> str:
