@@ -129,7 +129,7 @@ class FixedPatches(PatchSource):
     def forward(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Return index and score of the patches of these nodes."""
         rows = nodes if self.nodes is None else torch.searchsorted(self.nodes, nodes)
-        return self.index[rows].long(), self.score[rows]
+        return self.index.index_select(0, rows).long(), self.score.index_select(0, rows)
 
     def patches(self) -> Patches:
         """Return all patches."""
