@@ -24,7 +24,7 @@ Rows: TypeAlias = tuple[IntArray, IntArray, FloatArray | None]  # indptr, indice
 # first row, the one after the last, and the keys and weights of their entries, sorted
 Range: TypeAlias = tuple[int, int, IntArray, FloatArray | None]
 _RANGES = 4  # of rows, whose entries are sorted at a time: in 4 bytes for each of all edges, and 4 for a weight
-_SMALLEST_RANGE = 1 << 20  # entries
+_SMALLEST_RANGE = 1 << 18  # entries
 
 
 def rows_of_edges(source: IntArray, target: IntArray, weight: FloatArray | None, n: int) -> tuple[Rows, int]:
