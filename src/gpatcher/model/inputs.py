@@ -125,7 +125,7 @@ class FeatureTable:
     def take(self, rows: Tensor) -> FeatureTable:
         """Return a table of only these rows, in memory."""
         if self._tensor is not None:
-            # four times as fast as indexing
+            # faster than indexing, with the same values
             return FeatureTable(self._tensor.index_select(0, rows), self.device)
         ids = rows.cpu().numpy()
         if self._sparse is not None:
