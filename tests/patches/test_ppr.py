@@ -164,6 +164,22 @@ def test_codes_packed_with_the_neighbours_change_no_bit():
     assert small.packed() is small
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("size", [2, 9, 10, 40])
+def test_a_patch_is_the_start_of_a_larger_one(weighted, size):
+    """Hubs and many nodes reached: the first floor of the top scores excludes none of them."""
+    graph = load_graph("rmat:n=3000,m=40000,seed=1")
+    adjacency = walk_adjacency(graph, False)
+    if weighted:
+        weights = np.ones(graph.indices.size)
+        codes = degree_codes(adjacency.degree, True)
+        adjacency = adjacency._replace(weights=weights, degree_codes=codes)
+    sources = np.arange(0, 3000, 7)
+    small, large = (push_from(adjacency, sources, s, C, 1e-5) for s in (size, graph.n))
+    np.testing.assert_array_equal(small.index, large.index[:, :size])
+    np.testing.assert_array_equal(small.score, large.score[:, :size])
+
+
 # ------------------------------------------------------------------------------------------------ nodes, threads
 
 

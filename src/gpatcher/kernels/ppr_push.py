@@ -20,11 +20,14 @@ _MOST_BITS = 17  # of the table that a thread keeps; a larger one is made for th
 # Bits of the position in a word of a table that is kept, or made for one source. Not plain integers: what they are
 # passed to would be compiled for the constant first, then again for all integers.
 _KEPT, _MADE = np.int64(16), np.int64(31)
-_LOW = np.uint64(0xFFFFFFFF)
+_LOW = np.int64(0xFFFFFFFF)
+_TOP = np.int64(0x7FFFFFFFFFFFFFFF)
 _HUGE_PAGE = 1 << 21
 _PACKED = 1 << 16  # neighbours packed at a time
 _AHEAD = 4  # pushes ahead of which the first lines of a row are prefetched
 _LINES, _LINE = 2, 16  # cache lines prefetched, and ids in one
+_SAMPLE, _HALVINGS = 512, 16  # nodes by which a first floor of the top scores is found, and steps of its bisection
+_LANES = 8  # the lists of top keys are of whole vectors
 
 
 def degree_codes(degree: Array, weighted: bool) -> Array:
@@ -74,22 +77,24 @@ def _push(
 ) -> tuple[Any, int]:  # fmt: skip
     """Add ``amount`` times the edge weight to each neighbour's residual; return nodes reached and end of the queue."""
     mask, hash_shift = np.uint64((1 << bits) - 1), np.uint32(32 - bits)
-    most, tag = np.uint64((1 << shift) - 1), np.uint64(epoch << shift)
+    low, high = np.uint64(shift), np.uint64(shift + 32)
+    other, empty, tag = np.uint64(1) << low, np.uint64(1) << high, np.uint64(epoch) << high
     for entry in range(first, last):
         e = np.uint64(entry)
         w, code = _neighbour(indices[e], codes, added)
-        word = (w << np.uint64(32)) | tag
+        word = tag | (w << low)
         at = np.uint64(np.uint32(np.uint32(w) * _HASH) >> hash_shift)
         position = table[at] ^ word
-        while position > most and position & _LOW <= most:  # taken by another node
+        while other <= position < empty:  # taken by another node
             at = (at + np.uint64(1)) & mask
             position = table[at] ^ word
-        if position > most:  # new
-            position = used
-            used += np.uint64(1)
-            table[at] = word | position
-            nodes[position] = np.int32(w)
-            node_codes[position] = code
+        # a new node is entered without a branch, which would be mispredicted for every node that is not new
+        new = np.uint64(position >= empty)
+        position ^= (position ^ used) & (np.uint64(0) - new)
+        used += new
+        table[at] = word | position
+        nodes[position] = np.int32(w)
+        node_codes[position] = code
         before = residual[position]
         now = before + (amount if weights is None else amount * weights[e])
         residual[position] = now
@@ -152,20 +157,50 @@ def _push_all(
 def _insert(key: int, tops: Array, which: int) -> None:
     """Insert a key into one of two lists sorted in descending order, less its last; the result is in the other list.
 
-    Without a branch, so that it is compiled to vector instructions.
+    Without a branch, so that it is compiled to vector instructions. Both lists start with a key above all others.
     """
     old, new = np.uint64(which), np.uint64(1 - which)
-    tops[new, 0] = max(tops[old, 0], key)
     for i in range(1, tops.shape[1]):
         j = np.uint64(i)
         tops[new, j] = max(tops[old, j], min(tops[old, j - np.uint64(1)], key))
 
 
 @jit
+def _first_floor(
+    size: int, scale: float, roots: Array, node_codes: Array, received: Array, used: int, sample: Array
+) -> float:
+    """Return a score that at least ``size`` of the first nodes reached have, by bisection; 0 without so many.
+
+    Most of the others are below it, so that few keys are inserted that do not stay. ``roots`` are lower bounds of
+    degree^-1/2. The loops have no branches, so that they are compiled to vector instructions.
+    """
+    count = min(used - 1, sample.size)
+    if count <= size:
+        return 0.0
+    low, high = np.float32(0.0), np.float32(0.0)
+    for i in range(count):
+        at, j = np.uint64(i), np.uint64(i + 1)  # the source is not ranked
+        sample[at] = np.float32(scale * received[j] * roots[node_codes[j]])
+        high = max(high, sample[at])
+    for _ in range(_HALVINGS):
+        middle = np.float32(0.5) * (low + high) if low > 0 else np.float32(0.25) * high
+        above = 0
+        for i in range(count):
+            above += sample[np.uint64(i)] >= middle
+        if above < size:
+            high = middle
+        else:
+            low = middle
+            if above <= size + size // 2:
+                break
+    return float(low)
+
+
+@jit
 def _rank(
     v: int, indptr: Array, weights: Array | None, degree: Array, added: Overlay, roots: Array, c: float,
-    symmetric: bool, nodes: Array, node_codes: Array, received: Array, used: int, tops: Array, last: Array,
-    index: Array, score: Array,
+    symmetric: bool, nodes: Array, node_codes: Array, received: Array, used: int, tops: Array, sample: Array,
+    last: Array, index: Array, score: Array,
 ) -> None:  # fmt: skip
     """Write the patch of v from the nodes that it reached, and clear what they received.
 
@@ -179,10 +214,12 @@ def _rank(
         scale *= np.sqrt(node_degree(indptr, weights, degree, added, v))
     above = scale * (1.0 + 1e-6)  # a margin, so that rounding takes no score beyond its upper limit
     score_bits = last.view(np.int32)
-    size = tops.shape[1]
-    tops[:] = -1
+    size = index.size - 1
+    tops[:, 1:] = -1
     which = np.int64(0)
     floor = 0.0
+    if symmetric and added is None and size:  # added edges change degrees, so that codes are no upper bounds
+        floor = _first_floor(size, scale * (1.0 - 1e-6), roots[2], node_codes, received, used, sample)
     for i in range(1, used if size else 0):
         code = node_codes[i]
         if above * received[i] * (roots[0, code] if symmetric else 1.0) >= floor:
@@ -194,18 +231,18 @@ def _rank(
                 else:
                     value /= np.sqrt(node_degree(indptr, weights, degree, added, u))
             last[0] = value
-            key = (np.int64(score_bits[0]) << 32) | (np.int64(_LOW) - u)
-            if key > tops[which, size - 1]:
+            key = (np.int64(score_bits[0]) << 32) | (_LOW - u)
+            if key > tops[which, size]:
                 _insert(key, tops, which)
                 which = 1 - which
-                if tops[which, size - 1] >= 0:
-                    score_bits[0] = tops[which, size - 1] >> 32
+                if tops[which, size] >= 0:
+                    score_bits[0] = tops[which, size] >> 32
                     floor = last[0]
     received[:used] = 0.0
     for j in range(size):
-        key = tops[which, j]
+        key = tops[which, j + 1]
         if key >= 0:
-            index[1 + j] = np.int64(_LOW) - (key & np.int64(_LOW))
+            index[1 + j] = _LOW - (key & _LOW)
             score_bits[0] = key >> 32
             score[1 + j] = last[0]
 
@@ -223,17 +260,25 @@ def _push_sources(
     sources: Array, c: float, eps: float, index: Array, score: Array, added: Overlay,
     kept: Array, epochs: Array, nodes: Array, node_codes: Array, residual: Array, queue: Array, pushed: Array,
 ) -> None:  # fmt: skip
-    threshold, roots = np.empty(_CODES), np.empty((2, _CODES))  # bounds of eps · degree, of degree^-1/2; degree^1/2
+    # bounds of eps · degree; upper bounds of degree^-1/2, degree^1/2 where it is exact, lower bounds of degree^-1/2
+    threshold, roots = np.empty(_CODES), np.zeros((3, _CODES))
     for code in range(_CODES):
         least = _least_degree(code, weights is not None)
         threshold[code] = eps * least
         roots[0, code] = 1.0 / np.sqrt(least) if least > 0 else np.inf
         roots[1, code] = np.sqrt(least)
+        exact = weights is None and code < _EXACT
+        most = least if exact else _least_degree(code + 1, weights is not None) * (1.0 + 1e-8)
+        if most > 0 and code + 1 < _CODES:  # no upper bound has the last code
+            roots[2, code] = 1.0 / np.sqrt(most)
     first_bits = 4
     while first_bits < _FIRST_BITS and 1 << first_bits < 4 * indptr.size:
         first_bits += 1
     state = np.zeros(3, np.int64)
-    tops, last = np.empty((2, index.shape[1] - 1), np.int64), np.empty(1, np.float32)
+    width = -(-(index.shape[1] - 1) // _LANES) * _LANES
+    tops, last = np.empty((2, 1 + width), np.int64), np.empty(1, np.float32)
+    tops[:, 0] = _TOP
+    sample = np.empty(_SAMPLE, np.float32)
     for s in range(sources.size):
         v = sources[s]
         if not node_degree(indptr, weights, degree, added, v) > 0:
@@ -277,7 +322,7 @@ def _push_sources(
             residual[queue[i]] += pushed[i]
         _rank(
             v, indptr, weights, degree, added, roots, c, symmetric,
-            nodes, node_codes, residual, state[0], tops, last, index[s], score[s],
+            nodes, node_codes, residual, state[0], tops, sample, last, index[s], score[s],
         )  # fmt: skip
 
 
@@ -295,14 +340,16 @@ def _next_epoch(table: Array, epochs: Array) -> int:
 def _enter(table: Array, bits: int, shift: int, epoch: int, nodes: Array, used: int) -> None:
     """Enter the positions of nodes into an empty table with open addressing and 2^bits slots.
 
-    A word has the node in its upper half, then the epoch, and the position in the lowest ``shift`` bits. Slots and
-    positions are unsigned, so that compiled code need not handle negative indices.
+    A word has the epoch, then the node in 32 bits, and the position in the lowest ``shift`` bits: the exclusive or with
+    the word sought is the position of the same node, or larger if the slot has another node, largest if it is empty.
+    Slots and positions are unsigned, so that compiled code need not handle negative indices.
     """
-    mask, most = np.uint64((1 << bits) - 1), np.uint64((1 << shift) - 1)
+    mask, low, high = np.uint64((1 << bits) - 1), np.uint64(shift), np.uint64(shift + 32)
+    empty, tag = np.uint64(1) << high, np.uint64(epoch) << high
     for i in range(used):
         at = np.uint64(np.uint32(np.uint32(nodes[i]) * _HASH) >> np.uint32(32 - bits))
-        word = (np.uint64(nodes[i]) << np.uint64(32)) | np.uint64(epoch << shift)
-        while (table[at] ^ word) & _LOW <= most:
+        word = tag | (np.uint64(nodes[i]) << low)
+        while table[at] ^ word < empty:
             at = (at + np.uint64(1)) & mask
         table[at] = word | np.uint64(i)
 
