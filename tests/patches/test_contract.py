@@ -9,7 +9,7 @@ import torch
 from gpatcher.errors import InputWarning
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.patches import EXTRACTORS, PolynomialFilter, extract_patches, make_extractor
-from gpatcher.patches.base import LocalExtractor, Patches, PatchSource
+from gpatcher.patches.base import LocalExtractor, Patches, PatchesOnDemand, PatchSource
 
 NAMES = [name for name in EXTRACTORS if name != "auto"]
 WITHOUT_EIGENVECTORS = "polynomial without eigenvectors"
@@ -84,8 +84,8 @@ def test_before_training_a_source_serves_what_extract_patches_returns(graphs, na
 @pytest.mark.parametrize("name", [name for name in NAMES if isinstance(make(name), LocalExtractor)])
 @pytest.mark.parametrize("kind", ["connected", "weighted", "directed", "looped", "isolated"])
 def test_patches_of_some_nodes_are_those_of_all(graphs, name, kind):
-    graph, extractor, nodes = graphs.make(kind), make(name), np.array([1, 4, 5])
-    every, some = extractor.prepare(graph), extractor.prepare_some(graph, nodes)
+    graph, extractor = graphs.make(kind), make(name)
+    every, some = extractor.prepare(graph), PatchesOnDemand(extractor, graph)
     asked = np.array([5, 1, 5])
     index, score = extractor.source(some)(torch.from_numpy(asked))
     for made in (some[asked], Patches(index.numpy(), score.numpy())):

@@ -164,6 +164,7 @@ class StubRun:
         self.explained, self.asked = [], []
         self.graph = SimpleNamespace(name="stub", n=1)
         self.classifier = SimpleNamespace(kind="none")
+        self.known = SimpleNamespace(ready=1.0, start=lambda: None, close=lambda: None)
 
     def predict_known(self, ids, conformal):
         self.go.wait(20)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from gpatcher.errors import InputError
-from gpatcher.estimator.ensemble import AutoClassifier
+from gpatcher.estimator import classifier
+from gpatcher.estimator.ensemble import AutoClassifier, load_model
+from gpatcher.estimator.folder import load_run_graph
 from gpatcher.estimator.portfolio import shipped_portfolio
+from gpatcher.model import gpatcher
 from gpatcher.model.gpatcher import ModelConfig
 from gpatcher.patches import AdaptiveFilter
+from gpatcher.runs import predict
 from gpatcher.serve.run import ServedRun, UnknownNodeError, with_notes
 
 TABLES = Path(__file__).parents[2] / "docs" / "data"
@@ -267,13 +272,61 @@ def test_a_run_that_cannot_predict_unseen_nodes_says_so(small_model, save_run, t
     assert "logits.npy" not in before  # nothing is written into the run
 
 
-def test_the_logits_are_mapped_and_read_only(run_folder, tmp_path):
+def test_the_graph_is_read_only_and_the_logits_are_shared(run_folder, tmp_path, monkeypatch):
     run = ServedRun.open(run_folder, tmp_path)
+    assert run.known.ready == 1
     assert (tmp_path / "logits.npy").stat().st_size >= 600 * 3 * 4
-    for array in (run.logits, run.graph.indices):
-        with pytest.raises(ValueError, match="read-only"):
-            array[0] = 0
+    with pytest.raises(ValueError, match="read-only"):
+        run.graph.indices[0] = 0
     # a second worker maps what the first one wrote
-    written = (tmp_path / "logits.npy").stat().st_mtime_ns
-    assert np.array_equal(ServedRun.open(run_folder, tmp_path).logits, run.logits)
-    assert (tmp_path / "logits.npy").stat().st_mtime_ns == written
+    monkeypatch.setattr(classifier.PatchModel, "_logits", lambda *_: pytest.fail("predicted again"))
+    nodes = np.arange(600)
+    assert np.array_equal(ServedRun.open(run_folder, tmp_path).known[nodes], run.known[nodes])
+
+
+@pytest.fixture
+def in_batches(run_folder, monkeypatch):
+    """A run whose graph counts as large, and what the command predicts for it: pieces of 250 in batches of 64 nodes."""
+    monkeypatch.setattr(predict, "PIECE", 250)
+    for module in (classifier, gpatcher):
+        monkeypatch.setattr(module, "CHUNK", 100)
+    monkeypatch.setattr(classifier, "DEFAULT_BATCH", 64)
+    graph = load_run_graph(run_folder)[0]
+    model = load_model(run_folder, graph)
+    return np.concatenate([model.decision_function(graph, nodes) for nodes in predict.piecewise(graph)])
+
+
+def test_nodes_of_a_large_graph_are_predicted_when_asked_for(in_batches, run_folder, tmp_path):
+    run = ServedRun.open(run_folder, tmp_path)
+    assert run.known.ready == 0
+    nodes = np.array([599, 0, 251, 0])
+    assert np.array_equal(run.known[nodes], in_batches[nodes])
+    assert run.known.ready == 3 / 10  # batches of the three pieces: 4, 4 and 2
+    table = {one["id"]: one for one in run.predict_known(["p251", "p599"])}
+    assert list(table) == ["p251", "p599"]
+    assert len(run.explain("p007")["members"]) > 1
+    # a second worker goes on where the first one is
+    other = ServedRun.open(run_folder, tmp_path)
+    assert other.known.ready == 3 / 10
+    assert np.array_equal(other.known[np.arange(600)], in_batches)
+    assert run.known.ready == 1
+
+
+def test_nodes_of_a_large_graph_are_predicted_in_the_background(in_batches, run_folder, tmp_path):
+    known = ServedRun.open(run_folder, tmp_path).known
+    known.start()
+    deadline = time.monotonic() + 60
+    while known.ready < 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    known.close()
+    assert known.ready == 1
+    assert np.array_equal(np.load(tmp_path / "logits.npy"), in_batches)
+
+
+def test_the_background_stops_when_the_service_does(in_batches, run_folder, tmp_path):
+    known = ServedRun.open(run_folder, tmp_path).known
+    known._stopped.set()
+    known.start()
+    known.close()
+    assert not known._filler.is_alive()
+    assert known.ready == 0

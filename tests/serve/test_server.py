@@ -231,10 +231,11 @@ def test_metrics(server):
         text = server.client.get("/metrics")
         assert text.headers["content-type"].startswith("text/plain; version=0.0.4")
         lines = [line for line in text.text.splitlines() if not line.startswith("#")]
-        assert all(re.fullmatch(r"gpatcher_\w+\{[^}]*\} [0-9.e+-]+", line) for line in lines)
+        assert all(re.fullmatch(r"gpatcher_\w+(\{[^}]*\})? [0-9.e+-]+", line) for line in lines)
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
 
     before = values()
+    assert before["gpatcher_ready_ratio"] == 1
     server.post({"ids": ["p000", "p001"]})
     server.client.get("/explain/nobody")
     after = values()

@@ -265,6 +265,8 @@ class AggregateModel(NodeModel):
             own = np.zeros(self._widths()[0])
             return own, [(0.0, 0.0)] * len(self.extractors_), float(logits[pair[0]] - logits[pair[1]])
         per_class, biases = self._attribute(row)
+        if len(biases) < len(self.present_):  # two classes with one output
+            per_class, biases = np.vstack([np.zeros_like(per_class), per_class]), np.append(0.0, biases)
         if isinstance(task, Regression):
             difference, start = task.scale * per_class[0], task.mean + task.scale * float(biases[0])
         else:
@@ -287,7 +289,7 @@ class AggregateModel(NodeModel):
 
     @abstractmethod
     def _attribute(self, row: Any) -> tuple[FloatArray, FloatArray]:
-        """Return the contribution of each column to each trained class, shape (present, columns), and the bias."""
+        """Return the contribution of each column to each output, shape (outputs, columns), and the biases."""
 
     def _feature_shares(self, node: int, own: FloatArray) -> FloatArray:
         """Divide the contributions of the own columns among the features they are computed from, shape (d,)."""
@@ -302,7 +304,6 @@ class AggregateModel(NodeModel):
             return self._prepared_graph(graph)
         graph = self._prepared_graph(graph)
         self._check_edges(graph)
-        nodes = None if hasattr(self, "_prepared") else nodes  # asked again: make all patches once
         self._prepared = prepare(
             graph, self.extractors_, self.features, memory=self.memory, shared=self.shared, nodes=nodes
         )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -14,6 +16,7 @@ import torch
 from gpatcher.arrays import FloatArray, IntArray, as_node_index
 from gpatcher.codec import from_json
 from gpatcher.errors import InputError
+from gpatcher.estimator.batches import Batch
 from gpatcher.estimator.parameters import NestedParameters
 from gpatcher.estimator.persistence import SavedModel
 from gpatcher.estimator.prepare import Prepared
@@ -81,6 +84,14 @@ class NodeModel(NestedParameters, ABC):
         -------
         float array, shape (len(nodes), C) or (len(nodes), 1)
         """
+
+    def decision_batches(self, graph: Graph, pieces: Sequence[IntArray]) -> list[Batch]:
+        """Return the parts of the results of `decision_function` for ``pieces`` that can be computed on their own.
+
+        Each part has its nodes and a function for their logits, which are bitwise those of the whole piece. By default
+        a part is a piece.
+        """
+        return [(nodes, partial(self.decision_function, graph, nodes)) for nodes in pieces]
 
     @abstractmethod
     def predict(self, graph: Graph | UnseenNodes | None = None, nodes: Any = None) -> npt.NDArray[Any]:

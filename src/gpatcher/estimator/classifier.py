@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import InputError
 from gpatcher.estimator.base import NodeClassifier, NodeModel, NodeRegressor, labelled
+from gpatcher.estimator.batches import Batch, separate_batches
 from gpatcher.estimator.cluster import train_on_cluster
 from gpatcher.estimator.memory import DEFAULT_BATCH, choose_batch_size
 from gpatcher.estimator.persistence import SavedModel
@@ -30,7 +31,7 @@ from gpatcher.estimator.settings import Settings, sources_to_settings, to_parts,
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
 from gpatcher.graph.unseen import UnseenNodes
-from gpatcher.model.gpatcher import GPatcher, ModelConfig
+from gpatcher.model.gpatcher import CHUNK, GPatcher, ModelConfig
 from gpatcher.model.inputs import FeatureConfig, FeatureTable
 from gpatcher.patches.base import LocalExtractor, Patches
 from gpatcher.patches.base import Progress as ExtractionProgress
@@ -258,6 +259,16 @@ class PatchModel(NodeModel):
         graph, ids = self._select(graph, nodes)
         return self._logits(ids)
 
+    def decision_batches(self, graph: Graph, pieces: Sequence[IntArray]) -> list[Batch]:
+        """Return the parts of `decision_function` that can be computed on their own; see `NodeModel`."""
+        self._check_fitted()
+        local = all(isinstance(extractor, LocalExtractor) for extractor in self.extractors_)
+        # a model of fewer nodes may read all of them in each step
+        if not local or self.model.rounds > 1 or graph.n <= CHUNK:
+            return super().decision_batches(graph, pieces)
+        self._attach(graph, pieces[0][:1])
+        return separate_batches(self.model_, self._prepared.x, self.task_, pieces, self._batch_size())
+
     def explain_nodes(
         self,
         nodes: Any,
@@ -286,9 +297,13 @@ class PatchModel(NodeModel):
                 model.model_.reselect()
         return model
 
+    def _batch_size(self) -> int:
+        """Return how many nodes are predicted at a time."""
+        chosen = self.train.batch_size or choose_batch_size(self.model_, self._prepared, self.memory)
+        return chosen or DEFAULT_BATCH
+
     def _logits(self, ids: IntArray) -> FloatArray:
-        batch = self.train.batch_size or choose_batch_size(self.model_, self._prepared, self.memory) or DEFAULT_BATCH
-        batch = len(ids) if self.model_.reads_all(self._prepared.graph.n) else batch
+        batch = len(ids) if self.model_.reads_all(self._prepared.graph.n) else self._batch_size()
         return self.task_.answer(predict_logits(self.model_, self._prepared.x, ids, batch).numpy())
 
     def _unseen_logits(self, unseen: UnseenNodes) -> FloatArray:
@@ -329,7 +344,7 @@ class PatchModel(NodeModel):
                 device=self.device,
                 memory=self.memory,
                 shared=self.shared,
-                nodes=None if hasattr(self, "_prepared") else nodes,  # asked again: make all patches once
+                nodes=nodes,
             )
         model = prepared.build(self.num_outputs, self.model, self.split_.train)
         _load_weights(model, dict(self._weights()), self.saved_in)

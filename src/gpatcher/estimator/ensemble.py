@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from gpatcher.arrays import FloatArray, IntArray, as_node_index
 from gpatcher.codec import from_json
-from gpatcher.errors import InputError
+from gpatcher.errors import InputError, check_choice
 from gpatcher.estimator.base import NodeClassifier, NodeModel, NodeRegressor, labelled
 from gpatcher.estimator.classifier import PatchModel
 from gpatcher.estimator.folder import read_model_manifest
@@ -60,6 +60,14 @@ class Quality:
 
 
 QUALITIES = {"quick": Quality(1, 1), "good": Quality(12, 3), "best": Quality(16, 5)}
+
+
+def check_effort(quality: Any, budget: Any) -> None:
+    """Refuse a quality or a budget that an ensemble cannot be trained with."""
+    check_choice("quality", quality, tuple(QUALITIES))
+    number = isinstance(budget, int | float) and not isinstance(budget, bool)
+    if budget is not None and not (number and budget > 0):
+        raise InputError(f"budget must be above 0 seconds, got {budget!r}")
 
 
 class AutoModel(NodeModel):
@@ -117,10 +125,7 @@ class AutoModel(NodeModel):
         engine : Engine, optional
             Where to train members, such as a `RayEngine`; by default in processes of this machine.
         """
-        if self.quality not in QUALITIES:
-            raise InputError(f"quality must be one of {', '.join(QUALITIES)}, got {self.quality!r}")
-        if self.budget is not None and not self.budget > 0:
-            raise InputError(f"budget must be above 0 seconds, got {self.budget}")
+        check_effort(self.quality, self.budget)
         own = split is None and not graph.splits
         refit = own if refit is None else refit
         cross_validate = refit if cross_validate is None else cross_validate

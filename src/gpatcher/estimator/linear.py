@@ -80,10 +80,7 @@ class LinearModel(AggregateModel):
     def _attribute(self, row: Any) -> tuple[FloatArray, FloatArray]:
         coefficients, mean = self.state_["coefficients"], self.state_["mean"]
         columns = coefficients * (np.asarray(row.todense()).ravel() - mean)
-        start = coefficients @ mean + self.state_["intercept"]
-        if len(coefficients) < len(self.present_):  # two classes
-            columns, start = np.vstack([np.zeros_like(columns), columns]), np.append(0.0, start)
-        return np.asarray(columns), np.asarray(start)
+        return columns, coefficients @ mean + self.state_["intercept"]
 
     def _widths(self) -> tuple[int, int, int]:
         return self._prepared.x.shape[1], self._components.shape[1], self.num_outputs + 1

@@ -20,12 +20,12 @@ from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.model.gpatcher import GPatcher, ModelConfig
 from gpatcher.model.inputs import FeatureConfig, FeatureTable, node_features, unseen_features
-from gpatcher.patches.base import Extractor, LocalExtractor, PatchSource, Progress
+from gpatcher.patches.base import Extractor, LocalExtractor, PatchesOnDemand, PatchSource, Progress
 from gpatcher.patches.extract import make_extractor
 from gpatcher.patches.store import PatchTable
 from gpatcher.training.task import task_of
 
-_SOME = 64  # patches of fewer than this part of the nodes are made for them alone
+_FEW = 64  # patches of fewer than this part of the nodes are made for them alone
 Patching = Extractor | str | Sequence[Extractor | str]  # accepted as ``patches`` by classifiers
 
 
@@ -39,7 +39,7 @@ class Prepared:
     x: FeatureTable
     data: tuple[Any, ...]  # what each extractor prepared
     seconds: float  # taken by the extractors
-    nodes: IntArray | None = None  # whose patches were made; all if None
+    on_demand: bool = False  # whether patches are made for the nodes that are asked for
 
     @property
     def from_disk(self) -> bool:
@@ -59,7 +59,7 @@ class Prepared:
         device: str,
         nodes: IntArray | None = None,
     ) -> bool:
-        """Return whether this was prepared with these arguments, and has the patches of ``nodes``, by default all."""
+        """Return whether this was prepared with these arguments, for ``nodes``, by default all."""
         wanted = (features, torch.device(device))
         same = self.graph.x is graph.x and self.has_patches(graph, extractors, nodes)
         return same and wanted == (self.features, self.x.device)
@@ -70,8 +70,8 @@ class Prepared:
         return same and self.extractors == extractors and self.has_nodes(nodes)
 
     def has_nodes(self, nodes: IntArray | None) -> bool:
-        """Return whether the patches of these nodes were made, by default of all."""
-        return self.nodes is None or (nodes is not None and bool(np.isin(nodes, self.nodes).all()))
+        """Return whether the patches of these nodes, by default of all, are made, or few enough to make on demand."""
+        return not self.on_demand or _are_few(nodes, self.graph)
 
     def build(
         self, classes: int, config: ModelConfig, train: IntArray | None = None, nodes: IntArray | None = None
@@ -145,29 +145,31 @@ def prepare(
     """Compute features and patches, which do not depend on a split, for resolved extractors, one per patch source.
 
     ``memory`` limits the bytes of eigenvectors; ``progress`` is called if none are needed. The models of an ensemble
-    pass a list that they share: what is in it is not computed again. If only the patches of ``nodes`` are needed, the
-    others are left out where they are many and the extractors can do without them.
+    pass a list that they share: what is in it is not computed again. If only the patches of a few ``nodes`` are needed,
+    and the extractors can do without the others, they are made when the model asks for them.
     """
     for one in shared or ():
         if one.fits(graph, extractors, features, device, nodes):
             return one
     local = [extractor for extractor in extractors if isinstance(extractor, LocalExtractor)]
-    if nodes is not None and (_SOME * len(nodes) > graph.n or len(local) < len(extractors)):
-        nodes = None
+    on_demand = _are_few(nodes, graph) and len(local) == len(extractors)
     x = node_features(graph, features, check_device(device))
     started = time.perf_counter()
     same = [one for one in shared or () if one.has_patches(graph, extractors, nodes)]
     if same:
-        data, nodes = same[0].data, same[0].nodes
-    elif nodes is not None:
-        nodes = np.unique(nodes)
-        data = tuple(e.prepare_some(graph, nodes) for e in local)
+        data, on_demand = same[0].data, same[0].on_demand
+    elif on_demand:
+        data = tuple(PatchesOnDemand(e, graph) for e in local)
     else:
         data = tuple(e.prepare(graph, memory=memory, progress=progress) for e in extractors)
-    prepared = Prepared(graph, extractors, features, x, data, time.perf_counter() - started, nodes)
+    prepared = Prepared(graph, extractors, features, x, data, time.perf_counter() - started, on_demand)
     if shared is not None:
         shared.append(prepared)
     return prepared
+
+
+def _are_few(nodes: IntArray | None, graph: Graph) -> bool:
+    return nodes is not None and _FEW * len(nodes) <= graph.n
 
 
 def prepare_table(

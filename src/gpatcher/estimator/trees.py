@@ -81,13 +81,9 @@ class TreesModel(AggregateModel):
 
     def _attribute(self, row: FloatArray) -> tuple[FloatArray, FloatArray]:
         state = self.state_
-        outputs = state["start"].shape[1]
-        out = np.zeros((1, outputs, row.shape[1] + 1))
+        out = np.zeros((1, state["start"].shape[1], row.shape[1] + 1))
         attribute_trees(np.ascontiguousarray(row), *(state[name] for name in _TREE), out)
-        columns, start = out[0, :, :-1], out[0, :, -1] + state["start"][0]
-        if outputs < len(self.present_):  # two classes
-            columns, start = np.vstack([np.zeros_like(columns), columns]), np.append(0.0, start)
-        return columns, start
+        return out[0, :, :-1], out[0, :, -1] + state["start"][0]
 
     def fixed(self, stopped: float) -> Self:
         """Return an unfitted copy with this number of iterations."""

@@ -71,19 +71,34 @@ class Patches:
         return FixedPatches(self)
 
 
-@dataclass(frozen=True, eq=False)
-class SomePatches(Patches):
-    """The patches of some nodes, which are looked up by node."""
+class PatchesOnDemand:
+    """The patches of a graph, made for the nodes that are asked for; the last ones are kept.
 
-    nodes: IntArray  # ascending
+    Parameters
+    ----------
+    extractor : LocalExtractor
+    graph : Graph
+    """
+
+    def __init__(self, extractor: LocalExtractor, graph: Graph) -> None:
+        self.extractor, self.graph = extractor, graph
+        self._last: tuple[IntArray, Patches] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the patches of all nodes, so that batches are as large as with these."""
+        return 8 * self.graph.n * self.extractor.size
 
     def __getitem__(self, nodes: Any) -> Patches:
-        rows = np.searchsorted(self.nodes, nodes)
-        return Patches(self.index[rows], self.score[rows])
+        asked, last = np.asarray(nodes), self._last
+        if last is None or not np.array_equal(last[0], asked):
+            last = asked, self.extractor.patches_of(self.graph, asked)
+            self._last = last
+        return last[1]
 
-    def source(self) -> FixedPatches:
+    def source(self) -> OnDemandSource:
         """Return the module that serves these patches."""
-        return FixedPatches(self, self.nodes)
+        return OnDemandSource(self)
 
 
 def positions(index: IntArray, nodes: IntArray) -> IntArray:
@@ -112,28 +127,45 @@ class PatchSource(nn.Module, ABC):
 
 
 class FixedPatches(PatchSource):
-    """Patches of all nodes, computed before training; or of some ``nodes``, ascending."""
+    """Patches of all nodes, computed before training."""
 
-    def __init__(self, patches: Patches, nodes: IntArray | None = None) -> None:
+    def __init__(self, patches: Patches) -> None:
         super().__init__()
         self.size, self.rows = patches.size, len(patches.index)
         self.fill = float((patches.index >= 0).mean()) if patches.index.size else 1.0
-        self.register_buffer("nodes", None if nodes is None else torch.from_numpy(nodes), persistent=False)
         self.register_buffer("index", torch.from_numpy(patches.index), persistent=False)
         self.register_buffer("score", torch.from_numpy(patches.score), persistent=False)
 
     index: Tensor
     score: Tensor
-    nodes: Tensor | None
 
     def forward(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Return index and score of the patches of these nodes."""
-        rows = nodes if self.nodes is None else torch.searchsorted(self.nodes, nodes)
-        return self.index.index_select(0, rows).long(), self.score.index_select(0, rows)
+        return self.index.index_select(0, nodes).long(), self.score.index_select(0, nodes)
 
     def patches(self) -> Patches:
         """Return all patches."""
         return Patches(self.index.numpy(force=True), self.score.numpy(force=True))
+
+
+class OnDemandSource(PatchSource):
+    """Patches that are made when they are asked for."""
+
+    def __init__(self, made: PatchesOnDemand) -> None:
+        super().__init__()
+        self.made, self.size = made, made.extractor.size
+
+    def forward(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return index and score of the patches of these nodes."""
+        patches = self.made[nodes.numpy(force=True)]
+        return (
+            torch.from_numpy(patches.index).to(nodes.device).long(),
+            torch.from_numpy(patches.score).to(nodes.device),
+        )
+
+    def patches(self) -> Patches:
+        """Return the patches of all nodes."""
+        return self.made.extractor.prepare(self.made.graph)
 
 
 @dataclass(frozen=True)
@@ -188,8 +220,3 @@ class LocalExtractor(Extractor):
     def prepare(self, graph: Graph, *, memory: int | None = None, progress: Progress | None = None) -> Patches:
         """Return the patches of all nodes."""
         return self.patches_of(graph, np.arange(graph.n), progress)
-
-    def prepare_some(self, graph: Graph, nodes: IntArray) -> SomePatches:
-        """Return the patches of these nodes, which must ascend, for use in place of those of all."""
-        made = self.patches_of(graph, nodes)
-        return SomePatches(made.index, made.score, nodes)

@@ -140,7 +140,7 @@ _ADJACENCIES: MutableMapping[Graph, dict[tuple[bool, str], WalkAdjacency]] = Wea
 
 
 def cached_adjacency(graph: Graph, self_loops: bool, direction: str = "both") -> WalkAdjacency:
-    """Return `walk_adjacency`, cached per graph for repeated predictions of unseen nodes."""
+    """Return `walk_adjacency`, cached per graph for repeated predictions of a few nodes."""
     cached = _ADJACENCIES.setdefault(graph, {})
     if (self_loops, direction) not in cached:
         cached[self_loops, direction] = walk_adjacency(graph, self_loops, direction)
@@ -176,8 +176,9 @@ def push_patches(
 ) -> Patches:
     """Return the patches of some nodes, by default all; the result does not depend on the number of threads."""
     sources = np.arange(graph.n) if nodes is None else as_node_index(nodes, graph.n)
-    adjacency = walk_adjacency(graph.of_type(extractor.edge_type), extractor.self_loops, extractor.direction)
-    adjacency = adjacency.packed() if _PACKED_SHARE * len(sources) >= graph.n else adjacency
+    walked = graph.of_type(extractor.edge_type), extractor.self_loops, extractor.direction
+    many = _PACKED_SHARE * len(sources) >= graph.n
+    adjacency = walk_adjacency(*walked).packed() if many else cached_adjacency(*walked)
     return push_from(adjacency, sources, extractor.size, extractor.c, extractor.eps, progress=progress, threads=threads)
 
 

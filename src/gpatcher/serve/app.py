@@ -66,7 +66,9 @@ def make_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        run.known.start()
         yield
+        run.known.close()
         for desk in desks:
             desk.close()
         if any(desk.busy for desk in desks):
@@ -147,7 +149,7 @@ def _add_pages(app: FastAPI, run: ServedRun, token: str | None, metrics: Metrics
     async def counts() -> Response:
         """Return counts and times of requests in the text format of Prometheus, of all workers together."""
         labels = {"run": run.graph.name, "model": run.classifier.kind, "nodes": run.graph.n, "version": __version__}
-        return Response(metrics.text(labels), media_type=CONTENT_TYPE)
+        return Response(metrics.text(labels, run.known.ready), media_type=CONTENT_TYPE)
 
 
 def _bytes(content: Any) -> bytes:

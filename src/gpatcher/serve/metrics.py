@@ -61,8 +61,8 @@ class Metrics:
         """Count nodes that were predicted, known or unseen."""
         self._own["nodes"][KINDS.index(kind)] += number
 
-    def text(self, run: Mapping[str, object]) -> str:
-        """Return the page; ``run`` are labels that describe the run."""
+    def text(self, run: Mapping[str, object], ready: float = 1.0) -> str:
+        """Return the page; ``run`` are labels that describe the run, ``ready`` the fraction of its predictions."""
         files = [np.load(path, mmap_mode="r", allow_pickle=False) for path in self.folder.glob(_FILE.format("*"))]
         sums = _split(np.sum(files, axis=0))
         lines = [
@@ -82,6 +82,11 @@ class Metrics:
         lines += ["# HELP gpatcher_nodes_total Nodes that were predicted.", "# TYPE gpatcher_nodes_total counter"]
         for kind, value in zip(KINDS, sums["nodes"], strict=True):
             lines.append(f'gpatcher_nodes_total{{kind="{kind}"}} {value:.0f}')
+        lines += [
+            "# HELP gpatcher_ready_ratio Fraction of the predictions for nodes of the graph that are made.",
+            "# TYPE gpatcher_ready_ratio gauge",
+            f"gpatcher_ready_ratio {ready:.6g}",
+        ]
         lines += ["# HELP gpatcher_run_info The run that is served.", "# TYPE gpatcher_run_info gauge"]
         labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in run.items())
         lines.append(f"gpatcher_run_info{{{labels}}} 1")

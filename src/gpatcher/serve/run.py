@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,16 +11,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gpatcher.arrays import FloatArray, IntArray
+from gpatcher.arrays import IntArray
 from gpatcher.errors import InputError, InputWarning, counted, some
 from gpatcher.estimator.base import NodeModel
 from gpatcher.estimator.ensemble import load_model
 from gpatcher.estimator.folder import load_run_graph
 from gpatcher.graph.graph import Graph
-from gpatcher.graph.storage import map_array
 from gpatcher.graph.unseen import UnseenNodes
-from gpatcher.io import claimed, draft_of
-from gpatcher.runs.predict import Columns, id_columns, logit_columns, node_parts, piecewise, prediction_columns
+from gpatcher.runs.predict import Columns, id_columns, logit_columns, node_parts, prediction_columns
+from gpatcher.serve.known import KnownLogits
 from gpatcher.tables.options import TableOptions
 from gpatcher.tables.typed_encoder import Encoder, TypedEncoder
 from gpatcher.tables.unseen import example_id, known_positions, read_new_tables
@@ -31,7 +29,6 @@ from gpatcher.trust.words import sentences
 
 Row = Mapping[str, Any]
 _COLUMNS = ("id", "source", "target", "weight", "ends")  # options of tables that name columns
-_LOGITS = "logits.npy"
 
 
 class UnknownNodeError(InputError):
@@ -51,8 +48,8 @@ class ServedRun:
     encoder : TableEncoder or None
         Makes features of the columns of unseen nodes.
     classifier : NodeModel
-    logits : float array, shape (n, C)
-        Of all nodes of the graph, memory-mapped.
+    known : KnownLogits
+        Logits of all nodes of the graph, memory-mapped.
     parts : int array, shape (n,)
         Part of the split that each node is in.
     refusal : str or None
@@ -63,28 +60,28 @@ class ServedRun:
     source: dict[str, Any]
     encoder: Encoder | None
     classifier: NodeModel
-    logits: FloatArray
+    known: KnownLogits
     parts: IntArray
     refusal: str | None = None
 
     @classmethod
     def open(cls, folder: Path, shared: Path, root: Path | None = None) -> ServedRun:
-        """Load a run, and predict all its nodes once, as ``gpatcher predict`` does.
+        """Load a run; its nodes are predicted once, as by ``gpatcher predict``, see `KnownLogits`.
 
         Parameters
         ----------
         folder : Path
             The run; nothing is written into it.
         shared : Path
-            A folder for the logits, the same for all workers: the first one writes them, the others map them.
+            A folder for the logits, the same for all workers.
         root : Path, optional
             Folder of the data sets.
         """
         graph, source, encoder = load_run_graph(folder, root)
-        classifier = load_model(folder, graph)
-        logits = _shared_logits(classifier, graph, shared)
+        classifier = load_model(folder)
+        known = KnownLogits(classifier, graph, shared)
         parts = node_parts(classifier.split_, np.arange(graph.n))
-        run = cls(graph, source, encoder, classifier, logits, parts)
+        run = cls(graph, source, encoder, classifier, known, parts)
         return cls(**vars(run) | {"refusal": run._try_unseen()})
 
     @property
@@ -107,7 +104,7 @@ class ServedRun:
         if unknown.size:
             raise self._unknown([ids[i] for i in unknown.tolist()])
         y = np.full(len(positions), -1) if self.graph.y is None else self.graph.y[positions]
-        known = (self.logits[positions], id_columns(self.graph, positions), y, self.parts[positions])
+        known = (self.known[positions], id_columns(self.graph, positions), y, self.parts[positions])
         return self._answers(logit_columns(self.classifier, *known, conformal))
 
     def predict_unseen(
@@ -222,24 +219,6 @@ def with_notes(work: Callable[..., Any], *arguments: Any) -> tuple[Any, list[str
         result = work(*arguments)
     notes = [str(warning.message) for warning in caught if issubclass(warning.category, InputWarning)]
     return result, list(dict.fromkeys(notes))
-
-
-def _shared_logits(classifier: NodeModel, graph: Graph, shared: Path) -> FloatArray:
-    """Map the logits of all nodes; the first worker computes them while others wait."""
-    path = shared / _LOGITS
-    while not path.is_file():
-        with claimed(shared, "logits") as mine:
-            if not mine:
-                time.sleep(0.1)
-            elif not path.is_file():
-                with draft_of(path) as draft:
-                    shape = graph.n, classifier.num_outputs
-                    dtype = np.float32 if classifier.class_names_ else np.float64
-                    written = np.lib.format.open_memmap(draft, mode="w+", dtype=dtype, shape=shape)
-                    for nodes in piecewise(graph):
-                        written[nodes] = classifier.decision_function(graph, nodes)
-                    written.flush()
-    return map_array(path)
 
 
 def _finite(value: float) -> float | None:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from gpatcher.arrays import IntArray
 from gpatcher.errors import InputError, check_at_least, check_choice, check_fraction, counted, some
 from gpatcher.graph.split import Split, is_labelled
+from gpatcher.model.gpatcher import Encoded, GPatcher
 from gpatcher.model.inputs import FeatureTable
 from gpatcher.scale.process_group import ProcessGroup
 from gpatcher.training.allocator import reuse_memory
@@ -102,7 +103,9 @@ class FitResult:
     history: list[dict[str, float]] = field(repr=False, default_factory=list)
 
 
-def predict_logits(model: nn.Module, x: FeatureTable, nodes: IntArray, batch_size: int | None = None) -> Tensor:
+def predict_logits(
+    model: nn.Module, x: FeatureTable | Encoded, nodes: IntArray, batch_size: int | None = None
+) -> Tensor:
     """Return the logits of these nodes without dropout, shape (len(nodes), C); non-finite ones are an error."""
     several = batch_size is not None and batch_size < len(nodes)
     with reuse_memory() if several else nullcontext():
@@ -147,17 +150,17 @@ def disagreement(logits: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _logits(model: nn.Module, x: FeatureTable, nodes: IntArray, batch_size: int | None = None) -> Tensor:
+def _logits(model: Any, x: FeatureTable | Encoded, nodes: IntArray, batch_size: int | None = None) -> Tensor:
     model.eval()
     ids = torch.as_tensor(np.array(nodes)).to(x.device)
     batch_size = batch_size or max(1, len(ids))
     parts = torch.split(ids, batch_size)
-    if hasattr(model, "encoded"):
-        x = model.encoded(x, len(ids), batch_size)  # type: ignore[operator]
+    if not isinstance(x, Encoded) and isinstance(model, GPatcher) and model.encodes_once(x, len(ids), batch_size):
+        x = model.encode_all(x)
     return torch.cat([model(x, batch) for batch in _read_ahead(model, x, parts)]).cpu()
 
 
-def _read_ahead(model: Any, x: FeatureTable, parts: Sequence[Tensor]) -> Iterator[Any]:
+def _read_ahead(model: Any, x: FeatureTable | Encoded, parts: Sequence[Tensor]) -> Iterator[Any]:
     """Yield the input of the model for each batch; the next is prefetched while the current one is in use."""
     if len(parts) < 2 or not getattr(model, "reads_ahead", False):
         yield from parts
