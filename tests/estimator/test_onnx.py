@@ -37,8 +37,9 @@ def served(path, inputs):
             "name": [{"name": "hop", "size": 4}, {"name": "ppr", "size": 5}],
             "model": {"rounds": 3, "norm": "batch", "readout": ("ego", "mean", "labels"), "jump": True},
         },
+        {"name": [{"name": "hop", "size": 4}], "model": {"rounds": 3, "readout": ("ego", "mean"), "residual": False}},
     ],
-    ids=["sparse with empty positions", "fixed, learned and labels", "rounds and labels"],
+    ids=["sparse with empty positions", "fixed, learned and labels", "rounds and labels", "rounds that replace"],
 )
 def test_the_outputs_agree(graph, tmp_path, quick, options):
     model = quick(**options, train={"epochs": 6}).fit(graph)

@@ -39,20 +39,26 @@ def directed():
     return Graph.from_edge_index(pairs[pairs[:, 0] != pairs[:, 1]].T, x=x, y=y, num_nodes=70)
 
 
-def deep(sources, *, rounds=2, norm="batch", structure=(), **train):
+def deep(sources, *, rounds=2, norm="batch", residual=True, structure=(), **train):
     return GPatcherClassifier(
         patches=sources,
         features=FeatureConfig(structure=structure),
         model=ModelConfig(
-            hidden=8, mixer_hidden=4, rounds=rounds, norm=norm, jump=True, readout=("ego", "mean", "mixer", "labels")
+            hidden=8,
+            mixer_hidden=4,
+            rounds=rounds,
+            norm=norm,
+            residual=residual,
+            jump=True,
+            readout=("ego", "mean", "mixer", "labels"),
         ),
         train=TrainConfig(**{"epochs": 4, "lr": 0.02, "filter_lr": 10.0, "reselect_every": 3, **train}),
     )
 
 
-@pytest.mark.parametrize("norm", ["layer", "batch"])
-def test_a_loaded_model_predicts_the_same(directed, sources, norm, tmp_path):
-    model = deep(sources, norm=norm).fit(directed)
+@pytest.mark.parametrize(("norm", "residual"), [("layer", True), ("batch", True), ("batch", False)])
+def test_a_loaded_model_predicts_the_same(directed, sources, norm, residual, tmp_path):
+    model = deep(sources, norm=norm, residual=residual).fit(directed)
     model.save(tmp_path)
     loaded = GPatcherClassifier.load(tmp_path, directed)
     assert (loaded.extractors_, loaded.model) == (model.extractors_, model.model)
@@ -82,10 +88,10 @@ def logits_on_the_extended_graph(model, unseen):
     return predict_logits(other, prepared.x, unseen.nodes).numpy()
 
 
-@pytest.mark.parametrize("rounds", [1, 2])
+@pytest.mark.parametrize(("rounds", "residual"), [(1, True), (2, True), (2, False)])
 @pytest.mark.parametrize("structure", [(), ("degree", "clustering")], ids=["features", "structure"])
-def test_unseen_nodes_get_the_answer_of_the_extended_graph(directed, sources, rounds, structure, tmp_path):
-    model = deep(sources, rounds=rounds, structure=structure).fit(directed)
+def test_unseen_nodes_get_the_answer_of_the_extended_graph(directed, sources, rounds, residual, structure, tmp_path):
+    model = deep(sources, rounds=rounds, residual=residual, structure=structure).fit(directed)
     before = model.decision_function()
     unseen = join(directed)
     logits = model.decision_function(unseen)

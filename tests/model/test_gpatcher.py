@@ -135,6 +135,27 @@ def test_a_small_batch_encodes_only_the_members_of_its_patches():
     assert encoded == [2, N]
 
 
+@pytest.mark.parametrize("count", [4, N])  # the members of few patches, all nodes
+@pytest.mark.parametrize("kind", ["fixed", "learnable"])
+@pytest.mark.parametrize("readout", COMBINATIONS, ids="+".join)
+def test_sparse_products_in_training_have_the_gradients_of_a_gather(readout, kind, count, monkeypatch):
+    graph = make_graph()
+    model = make_model(graph, kind, readout=readout, dropout=0.0, input_dropout=0.0, mean_ego=count == 4).train()
+    x, nodes = FeatureTable(graph.x), torch.arange(N)[-count:]  # the last are isolated
+    results = []
+    for least in (1 << 40, 0):
+        monkeypatch.setattr("gpatcher.model.gpatcher._PRODUCTS", least)
+        batch = model.fetch(x, nodes)
+        built = [batch.views[0].means is not None, batch.views[0].members is not None]
+        assert built == [least == 0 and kind == "fixed" and name in readout for name in ("mean", "mixer")]
+        model.zero_grad()
+        logits = model(x, batch)
+        (logits * torch.arange(1.0, 1 + logits.numel()).view_as(logits)).sum().backward()
+        results.append([logits.detach(), *(p.grad for p in model.parameters() if p.grad is not None)])
+    for gathered, product in zip(*results, strict=True):
+        np.testing.assert_allclose(product, gathered, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("kind", ["fixed", "learnable"])
 @pytest.mark.parametrize("readout", COMBINATIONS, ids="+".join)
 def test_a_prediction_of_all_nodes_in_batches_encodes_each_node_once(kind, readout):

@@ -50,9 +50,10 @@ def weights(source, n):
 
 
 @pytest.mark.parametrize(("norm", "jump"), [("layer", False), ("batch", True), ("none", False), ("layer", True)])
+@pytest.mark.parametrize("residual", [True, False])
 @pytest.mark.parametrize("kind", SOURCES)
-def test_rounds_are_the_formula(graph, kind, norm, jump):
-    model = build(graph, SOURCES[kind], rounds=3, norm=norm, jump=jump).eval()
+def test_rounds_are_the_formula(graph, kind, residual, norm, jump):
+    model = build(graph, SOURCES[kind], rounds=3, norm=norm, residual=residual, jump=jump).eval()
     x = FeatureTable(graph.x)
 
     with torch.no_grad():
@@ -60,10 +61,12 @@ def test_rounds_are_the_formula(graph, kind, norm, jump):
         h = torch.relu(torch.as_tensor(np.array(graph.x)).float() @ model.weight + model.bias)
         passed = [h]
         for round_, update in zip(model.rounds[:2], model.updates, strict=True):
-            z = round_.norm(h)
-            h = h + torch.relu(update(torch.cat([z] + [mean @ z for mean in means], 1)))
+            z = round_.norm(h) if residual else h
+            read = update(torch.cat([z] + [mean @ z for mean in means], 1))
+            h = h + torch.relu(read) if residual else torch.relu(round_.norm(read))
             passed.append(h)
-        z = model.rounds[2].norm(torch.cat(passed, 1) if jump else h)
+        z = torch.cat(passed, 1) if jump else h
+        z = model.rounds[2].norm(z) if residual else z
         expected = model.classifier(torch.cat([z] + [mean @ z for mean in means], 1))
         torch.testing.assert_close(model(x, torch.arange(graph.n)), expected, atol=1e-5, rtol=1e-4)
         some = torch.tensor([7, 3])
@@ -86,12 +89,13 @@ def test_the_sum_takes_the_scores_as_they_are(graph, rounds, ego):
         torch.testing.assert_close(logits, model.classifier(step @ h), atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("residual", [True, False])
 @pytest.mark.parametrize("kind", SOURCES)
-def test_chunks_change_neither_logits_nor_gradients(graph, monkeypatch, kind):
+def test_chunks_change_neither_logits_nor_gradients(graph, monkeypatch, kind, residual):
     results = []
     for chunk in (1 << 16, 17):
-        monkeypatch.setattr(module, "_CHUNK", chunk)
-        shape = {"rounds": 3, "readout": ("ego", "mean", "mixer"), "jump": True}
+        monkeypatch.setattr(module, "CHUNK", chunk)
+        shape = {"rounds": 3, "readout": ("ego", "mean", "mixer"), "jump": True, "residual": residual, "norm": "batch"}
         model = build(graph, SOURCES[kind], dropout=0.0, input_dropout=0.0, **shape)
         logits = model(FeatureTable(graph.x), torch.arange(graph.n))
         logits.square().sum().backward()
@@ -245,6 +249,7 @@ def test_bad_settings_are_named(graph):
         {},
         {"rounds": 3},
         {"rounds": 3, "jump": True, "norm": "none", "layers": 3},
+        {"rounds": 3, "jump": True, "residual": False},
         {"mixer_hidden": None, "head_layers": 2},
     ],
 )

@@ -112,6 +112,7 @@ ROUNDS = {
         DIRECTED,
         {"rounds": 3, "readout": ("ego", "mean"), "norm": "batch", "aggregate": "sum"},
     ),
+    "rounds that replace": ("ppr", {"rounds": 3, "readout": ("ego", "mean"), "norm": "batch", "residual": False}),
     "rounds with mixers": ("ppr", {"rounds": 2, "norm": "batch", "skip": True}),
     "labels": (TWO, {"readout": ("ego", "mean", "mixer", "labels")}),
     "labels alone beside the mean": ("ppr", {"readout": ("mean", "labels")}),

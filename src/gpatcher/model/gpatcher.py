@@ -21,14 +21,15 @@ from torch.utils.checkpoint import checkpoint
 
 from gpatcher.errors import InputError, check_memory
 from gpatcher.model.dropout import Dropout, dropout
-from gpatcher.model.inputs import FeatureTable
+from gpatcher.model.inputs import FeatureTable, SparseProduct
 from gpatcher.model.mixer import PatchMixer
 from gpatcher.patches.base import PatchSource
 
 READOUTS = ("ego", "mean", "mixer")
 NORMS = {"none": nn.Identity, "layer": nn.LayerNorm, "batch": nn.BatchNorm1d}
 _SPARSE = 0.25  # patches with a smaller fraction of filled positions are read as a sparse matrix
-_CHUNK = 1 << 16  # nodes of a round at a time; larger graphs use gradient checkpointing
+CHUNK = 1 << 16  # nodes of a round at a time; larger graphs use gradient checkpointing
+_PRODUCTS = 1 << 15  # positions of a batch from which sparse products save more time than it takes to build them
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,12 @@ class ModelConfig:
         What a round reads, some of `READOUTS`: the node itself, the score-weighted mean of its patch, the mixed patch.
         With ``labels`` the classifier also reads the score-weighted histogram of the training labels in the patch.
     rounds : int
-        Number of rounds R of gather and mix. All but the last update every node, with a skip connection; the classifier
-        reads the last.
+        Number of rounds R of gather and mix. All but the last update every node; the classifier reads the last.
     norm : {"layer", "batch", "none"}
-        Normalisation before each round, if there are several.
+        Normalisation of each round, if there are several.
+    residual : bool
+        Whether a round is added to its input, h ← h + dropout(relu(W · round(norm(h)))), or replaces it,
+        h ← dropout(relu(norm(W · round(h)))), where W has a part for the node itself if ``readout`` has ``ego``.
     jump : bool
         Whether the last round reads the nodes as they were after each of the others, side by side (jumping knowledge,
         Xu et al., 2018).
@@ -80,6 +83,7 @@ class ModelConfig:
     readout: tuple[str, ...] = READOUTS
     rounds: int = 1
     norm: str = "layer"
+    residual: bool = True
     jump: bool = False
     ego_gate: float = 1.0
     mixer_gate: float = 1.0
@@ -118,6 +122,7 @@ class PatchView:
     mask: Tensor  # (b, p): 1 where a position has a member, else 0
     means: FeatureTable | None = None  # (b, rows): weights of the mean as a sparse matrix, if they are constant
     counts: FeatureTable | None = None  # (b, rows): weights of the label histogram
+    members: SparseProduct | None = None  # (b p, rows): each position's member, for a faster gradient of `gather`
 
     def weights(self, ego: bool, divide: bool) -> Tensor:
         """Return the scores, with or without the node's own, divided by their sum or not; shape (b, p)."""
@@ -125,6 +130,14 @@ class PatchView:
         if not ego:
             weight = torch.cat([torch.zeros_like(weight[:, :1]), weight[:, 1:]], 1)
         return weight / weight.abs().sum(1, keepdim=True).clamp_min(1e-9) if divide else weight
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """Return the rows of each patch, scaled by scores of mean magnitude 1; shape (b, p, h)."""
+        total = self.score.abs().sum(1, keepdim=True).clamp_min(1e-9)
+        scale = self.score * self.mask.sum(1, keepdim=True) / total
+        if self.members is not None:
+            return self.members(scale.flatten(), rows).view(*scale.shape, -1)
+        return F.embedding(self.index, rows) * scale[..., None]
 
     def mean(self, h: Tensor, config: ModelConfig) -> Tensor:
         """Return the score-weighted mean (or sum) over each patch of rows of ``h``, shape (b, h)."""
@@ -190,21 +203,14 @@ class Round(nn.Module):
 
     def forward(self, h: Tensor, views: Sequence[PatchView], rows: Tensor | None = None) -> Tensor:
         """Return the readouts side by side, shape (b, width), of patches whose members are rows of ``h``."""
-        parts = {"ego": h[views[0].index[:, 0]]}
+        parts = {"ego": h.index_select(0, views[0].index[:, 0])}
         if "mean" in self.config.readout:
             parts["mean"] = torch.cat([view.mean(h, self.config) for view in views], 1)
         if "mixer" in self.config.readout:
             rows = self.rows(h) if rows is None else rows
-            mixed = [self._mix(rows, view, mixer) for view, mixer in zip(views, self.mixers, strict=True)]
+            mixed = [mixer(view.gather(rows), view.mask) for view, mixer in zip(views, self.mixers, strict=True)]
             parts["mixer"] = torch.cat(mixed, 1)
         return torch.cat([self.gates[name] * parts[name] for name in self.config.readout if name in parts], 1)
-
-    def _mix(self, rows: Tensor, view: PatchView, mixer: nn.Module) -> Tensor:
-        """Return each patch mixed, its rows scaled by scores of mean magnitude 1; shape (b, mixer_hidden)."""
-        score, mask = view.score, view.mask
-        scale = score * mask.sum(1, keepdim=True) / score.abs().sum(1, keepdim=True).clamp_min(1e-9)
-        mixed: Tensor = mixer(F.embedding(view.index, rows) * scale[..., None], mask)
-        return mixed
 
 
 class GPatcher(nn.Module):
@@ -212,8 +218,8 @@ class GPatcher(nn.Module):
 
     Each node is encoded once, x → h, and patches are gathered from h, so a tensor of shape (n, p, d) is never built.
     Rows are scaled by their scores, which lets gradients reach a learned filter. With R rounds, R - 1 of them run over
-    all nodes, h ← h + dropout(relu(W · round(norm(h)))), and the classifier reads the last; with one round this is
-    Algorithm 1.
+    all nodes, h ← h + dropout(relu(W · round(norm(h)))) or without the sum, and the classifier reads the last; with one
+    round this is Algorithm 1.
 
     NOTE[DIFF] the classifier reads up to three things side by side: the node itself (``ego``), the score-weighted mean
     of its patch (``mean``) and the mixed patch (``mixer``), the last two once per source. The paper, read
@@ -262,6 +268,8 @@ class GPatcher(nn.Module):
         widths = [config.hidden] * (config.rounds - 1) + [config.hidden * (config.rounds if config.jump else 1)]
         rounds = nn.ModuleList(Round(sizes, config, width) for width in widths)
         self.rounds: Sequence[Round] = rounds  # type: ignore[assignment]
+        if not config.residual:
+            self.rounds[-1].norm = nn.Identity()  # its input is normalised already
         self.updates = nn.ModuleList(nn.Linear(round_.width, config.hidden) for round_ in self.rounds[:-1])
         readout = self.rounds[-1].width + classifier_input
         if config.head_layers == 1:
@@ -296,21 +304,24 @@ class GPatcher(nn.Module):
         """Whether a batch does not depend on the weights, so that it may be prefetched."""
         return not any(source.learned for source in self.sources)
 
-    def encoded(self, x: FeatureTable, count: int, batch: int) -> FeatureTable | Encoded:
-        """Return the features, or all nodes encoded if that takes less time for ``count`` nodes in several batches.
-
-        They are encoded if their patches have more members than there are nodes, and if the result takes no more memory
-        than a training step.
-        """
-        n, last = x.shape[0], self.rounds[-1]
-        mixes = "mixer" in self.config.readout
-        width = self.config.hidden + (self.config.mixer_hidden or self.config.hidden) * mixes
+    def encodes_once(self, x: FeatureTable, count: int, batch: int) -> bool:
+        """Return whether `encode_all` saves time for ``count`` nodes in several batches and fits into memory."""
+        n = x.shape[0]
         positions = count * sum(source.size for source in self.sources)
-        if count <= batch or positions <= n or self.reads_all(n) or 4 * n * width > self.step_bytes(batch, x):
-            return x
+        if count <= batch or positions <= n or self.reads_all(n):
+            return False
+        return 4 * n * (self.config.hidden + self._row_width) <= self.step_bytes(batch, x)
+
+    @property
+    def _row_width(self) -> int:
+        return (self.config.mixer_hidden or self.config.hidden) if "mixer" in self.config.readout else 0
+
+    def encode_all(self, x: FeatureTable) -> Encoded:
+        """Return all nodes as the last round reads them."""
+        n, last = x.shape[0], self.rounds[-1]
         h = torch.empty(n, self.config.hidden, device=x.device)
-        rows = torch.empty(n, width - self.config.hidden, device=x.device) if mixes else None
-        for nodes in torch.split(torch.arange(n, device=x.device), _CHUNK):
+        rows = torch.empty(n, self._row_width, device=x.device) if self._row_width else None
+        for nodes in torch.split(torch.arange(n, device=x.device), CHUNK):
             part = slice(int(nodes[0]), int(nodes[-1]) + 1)
             h[part] = last.norm(self.encode(x.take(nodes)))
             if rows is not None:
@@ -326,13 +337,28 @@ class GPatcher(nn.Module):
             return Batch(nodes, (), x, labels)
         views = self._views(nodes)
         entries = sum(view.index.numel() for view in views)
-        if not x.mapped and entries >= x.shape[0]:
-            return Batch(nodes, tuple(views), x, labels)
-        # a small batch: only the nodes in its patches
-        members, inverse = torch.unique(torch.cat([view.index.flatten() for view in views]), return_inverse=True)
-        parts = torch.split(inverse, [view.index.numel() for view in views])
-        views = [replace(view, index=part.view_as(view.index)) for part, view in zip(parts, views, strict=True)]
-        return Batch(nodes, tuple(views), x.take(members), None if labels is None else labels[members])
+        if x.mapped or entries < x.shape[0]:  # a small batch: only the nodes in its patches
+            members, inverse = torch.unique(torch.cat([view.index.flatten() for view in views]), return_inverse=True)
+            parts = torch.split(inverse, [view.index.numel() for view in views])
+            views = [replace(view, index=part.view_as(view.index)) for part, view in zip(parts, views, strict=True)]
+            x, labels = x.take(members), None if labels is None else labels[members]
+        if self.training and x.device.type == "cpu" and entries >= _PRODUCTS:
+            views = [self._with_products(view, s, x.shape[0]) for view, s in zip(views, self.sources, strict=True)]
+        return Batch(nodes, tuple(views), x, labels)
+
+    def _with_products(self, view: PatchView, source: PatchSource, n: int) -> PatchView:
+        """Return a view of fixed patches as sparse matrices, whose gradients are faster than those of a gather."""
+        if source.learned:
+            return view
+        if "mean" in self.config.readout:
+            means = FeatureTable(mean_weights(view, n, self.config.mean_ego, self.config.aggregate == "mean"))
+            means._product  # noqa: B018  # built here, so that a prefetching thread does this work
+            view = replace(view, means=means)
+        if "mixer" in self.config.readout:
+            count = view.index.numel()
+            entries = (np.ones(count, np.float32), view.index.flatten().numpy(), np.arange(count + 1))
+            view = replace(view, members=SparseProduct(sp.csr_array(entries, shape=(count, n))))
+        return view
 
     def reads_all(self, n: int) -> bool:
         """Return whether a step runs over all nodes: with several rounds, or if most positions of patches are empty.
@@ -341,7 +367,7 @@ class GPatcher(nn.Module):
         """
         if self.config.rounds > 1:
             return True
-        if n > _CHUNK or "mixer" in self.config.readout or any(source.rows != n for source in self.sources):
+        if n > CHUNK or "mixer" in self.config.readout or any(source.rows != n for source in self.sources):
             return False
         filled = sum(source.fill * source.size for source in self.sources)
         return filled < _SPARSE * sum(source.size for source in self.sources)
@@ -393,19 +419,24 @@ class GPatcher(nn.Module):
         ``patches`` are those of all nodes in chunks, for each round before the last; or of the first nodes, if later
         rounds read no others. The result then has as many rows.
         """
+        residual = self.config.residual
         outputs = [h]
         for round_, update, chunks in zip(self.rounds[:-1], self.updates, patches, strict=True):
-            z = round_.norm(h)
+            z = round_.norm(h) if residual else h
 
             def read(views: Sequence[PatchView], z: Tensor = z, round_: Any = round_, update: Any = update) -> Tensor:
-                return dropout(F.relu(update(round_(z, views))), self.config.dropout, self.training)
+                out: Tensor = update(round_(z, views))
+                return dropout(F.relu(out), self.config.dropout, self.training) if residual else out
 
             if len(chunks) > 1 and torch.is_grad_enabled():
-                added = [checkpoint(read, views, use_reentrant=False) for views in chunks]
+                parts = [checkpoint(read, views, use_reentrant=False) for views in chunks]
             else:
-                added = [read(views) for views in chunks]
-            change = torch.cat(added)
-            h = h[: change.shape[0]] + change
+                parts = [read(views) for views in chunks]
+            out = torch.cat(parts)
+            if residual:
+                h = h[: out.shape[0]] + out
+            else:
+                h = dropout(F.relu(round_.norm(out)), self.config.dropout, self.training)
             outputs.append(h)
         return torch.cat([output[: h.shape[0]] for output in outputs], 1) if self.config.jump else h
 
@@ -414,7 +445,7 @@ class GPatcher(nn.Module):
         if self._chunks and self._chunks[0][0].index.device == device:
             return self._chunks
         chunks = []
-        for nodes in torch.split(torch.arange(n, device=device), _CHUNK):
+        for nodes in torch.split(torch.arange(n, device=device), CHUNK):
             views = self._views(nodes)
             for i, source in enumerate(self.sources):
                 if "mean" in self.config.readout and not source.learned:
@@ -491,10 +522,10 @@ def count_parameters(
     def linear(a: int, b: int) -> int:
         return (a + 1) * b
 
-    def round_(width: int) -> tuple[int, int]:
+    def round_(width: int, norm: bool = True) -> tuple[int, int]:
         """Return the parameters of a round and the width of what it reads."""
         mixed = config.mixer_hidden or config.hidden
-        count = 2 * width * (config.rounds > 1 and config.norm != "none")
+        count = 2 * width * (norm and config.rounds > 1 and config.norm != "none")
         if "mixer" in config.readout:
             count += (linear(width, mixed) if mixed != width else 0) + 2 * mixed
             channels, norms = (config.layers - 1) * 2 * linear(mixed, mixed), 2 * mixed * (2 * config.layers - 1)
@@ -505,7 +536,7 @@ def count_parameters(
     hidden, jumped = config.hidden, config.hidden * (config.rounds if config.jump else 1)
     count, read = round_(hidden)
     total = linear(features, hidden) + (config.rounds - 1) * (count + linear(read, hidden))
-    count, read = round_(jumped)
+    count, read = round_(jumped, config.residual)
     head = [read + label_columns, *[hidden] * (config.head_layers - 1), classes]
     return total + count + sum(linear(a, b) for a, b in itertools.pairwise(head))
 

@@ -18,7 +18,7 @@ from gpatcher.trust.field import Field, receptive_field
 
 TOLERANCE = 1e-3  # target for the remainder, relative to the explained difference (at least 1 logit)
 _ORDER = 16  # quadrature points per panel of the path
-_DIVISIONS = 4  # how often a panel may be divided, into four each time
+_DIVISIONS = 8  # how often a panel may be divided, into four each time
 _ELEMENTS = 1 << 19  # numbers in one forward pass: small enough for the cache
 _WORK = 1 << 23  # limit on the numbers per node; a single patch stays far below
 
