@@ -10,7 +10,14 @@ import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 
-from gpatcher.baselines import BASELINES, PAPER_BASELINES, baseline_space, baseline_titles, make_baseline
+from gpatcher.baselines import (
+    BASELINES,
+    PAPER_BASELINES,
+    baseline_space,
+    baseline_start,
+    baseline_titles,
+    make_baseline,
+)
 from gpatcher.errors import InputError, InputWarning
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
@@ -207,10 +214,12 @@ def test_labels_of_validation_and_test_are_never_read(irregular_graph, name):
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_every_value_of_the_baseline_space_builds(graph, name):
-    train_fields = TrainConfig.__dataclass_fields__
-    for parameter, values in baseline_space(name).items():
+    space = baseline_space(name)
+    assert all(value in space[parameter] for parameter, value in baseline_start(name).items() if parameter in space)
+    for dotted, values in space.items():
+        section, parameter = dotted.split(".")
         for value in values:
-            if parameter in train_fields:
+            if section == "train":
                 TrainConfig(**{parameter: value})
                 continue
             model = make_baseline(name, graph, 8, graph.splits[0], **{parameter: value})

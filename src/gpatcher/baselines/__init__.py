@@ -11,9 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpatcher.baselines.registry import BASELINES, baseline_space, make_baseline
+    from gpatcher.baselines.registry import BASELINES, baseline_space, baseline_start, make_baseline
 
-__all__ = ["BASELINES", "PAPER_BASELINES", "baseline_space", "baseline_titles", "make_baseline"]
+__all__ = ["BASELINES", "PAPER_BASELINES", "baseline_space", "baseline_start", "baseline_titles", "make_baseline"]
 
 _PAPER_TITLES = {
     "mlp": "MLP",

@@ -40,7 +40,8 @@ class Baseline(nn.Module):
         Number of layers.
     """
 
-    SEARCH: ClassVar[dict[str, list[Any]]] = {}  # parameters of the model or of its training, and values to try
+    SEARCH: ClassVar[dict[str, list[Any]]] = {}  # parameters of the model, or train.NAME, and values to try
+    START: ClassVar[dict[str, Any]] = {}  # what its authors recommend, a point of the search space to begin with
     WEIGHTED: ClassVar[bool] = True
 
     def __init__(self, graph: Graph, features: int, *, hidden: int, dropout: float, layers: int) -> None:

@@ -52,11 +52,20 @@ class Classic(Baseline):
     SEARCH: ClassVar[dict[str, list[Any]]] = {
         "hidden": [64, 256, 512],
         "dropout": [0.5, 0.2, 0.7],
-        "layers": [2, 4, 8],
+        "layers": [2, 4, 8, 12],
         "conv": list(CONVOLUTIONS),
         "residual": [True, False],
         "norm": ["layer", "batch", "none"],
         "input_layer": [False, True],
+        "train.monitor": ["accuracy", "loss"],
+        "train.patience": [100],
+    }
+    START: ClassVar[dict[str, Any]] = {
+        "layers": 12,
+        "norm": "batch",
+        "dropout": 0.2,
+        "train.lr": 0.01,
+        "train.monitor": "accuracy",
     }
 
     def __init__(

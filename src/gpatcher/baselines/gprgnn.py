@@ -37,8 +37,8 @@ class GPRGNN(Baseline):
     SEARCH: ClassVar[dict[str, list[Any]]] = {
         "alpha": [0.1, 0.2, 0.5, 0.9, 1.0, 0.0],
         "spread_dropout": [0.5, 0.0, 0.7],
-        "lr": [0.01, 0.05, 0.002, 0.005],
-        "weight_decay": [5e-4, 0.0, 5e-3],
+        "train.lr": [0.01, 0.05, 0.002, 0.005],
+        "train.weight_decay": [5e-4, 0.0, 5e-3],
     }
 
     def __init__(

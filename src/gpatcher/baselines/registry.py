@@ -43,8 +43,17 @@ BASELINES = _Baselines(dict.fromkeys(baseline_titles()))
 
 
 def baseline_space(name: str) -> dict[str, list[Any]]:
-    """Return the hyper-parameters of a baseline to tune, and the values to try."""
-    return {"hidden": [64, 32, 128], "dropout": [0.2, 0.5, 0.7], **BASELINES[name].SEARCH}
+    """Return the settings of a baseline to tune, by dotted name, and the values to try."""
+    return _dotted({"hidden": [64, 32, 128], "dropout": [0.2, 0.5, 0.7], **BASELINES[name].SEARCH})
+
+
+def baseline_start(name: str) -> dict[str, Any]:
+    """Return what the authors of a baseline recommend, by dotted name; empty if it names nothing."""
+    return _dotted(BASELINES[name].START)
+
+
+def _dotted(values: dict[str, Any]) -> dict[str, Any]:
+    return {key if "." in key else f"model.{key}": value for key, value in values.items()}
 
 
 def make_baseline(name: str, graph: Graph, features: int, split: Split, **parameters: Any) -> Baseline:

@@ -187,14 +187,16 @@ def plan_jobs(
 
     A data set that was asked for by name and cannot be loaded is an error.
     """
+    experiment = load_experiment(name)
+    selected = select(rows, list(experiment.rows), "model")
+    chosen = select(datasets, experiment.datasets, "data set")
+    # after the names are checked: it loads torch
     from gpatcher.runs.run import Job
     from gpatcher.runs.settings import resolve_settings
 
-    experiment = load_experiment(name)
-    selected = select(rows, list(experiment.rows), "model")
     jobs: list[Job] = []
     notes: list[str] = []
-    for dataset in select(datasets, experiment.datasets, "data set"):
+    for dataset in chosen:
         runs = [(0, seed)]
         if experiment.task != "runtime":
             try:

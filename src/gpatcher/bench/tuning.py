@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gpatcher.baselines import BASELINES, baseline_space
+from gpatcher.baselines import BASELINES, baseline_space, baseline_start
 from gpatcher.bench.plan import experiment_names, load_experiment, load_source, plan_splits, select
 from gpatcher.bench.tasks import load_split
 from gpatcher.errors import InputError, InputWarning, check_at_least
@@ -102,6 +102,8 @@ _DEEP: Space = {
     "train.lr": [0.01, 0.005, 0.003, 0.001],
     "train.weight_decay": [5e-4, 0.0, 5e-5, 2e-3, 5e-3],
     "train.monitor": ["accuracy", "loss"],
+    "train.epochs": [500, 1500],
+    "train.patience": [100, 200],
     "train.ema_decay": [0.0, 0.95],
     "features.normalise": ["none", "l1", "l2"],
     "features.adjacency_features": [False, True],
@@ -111,8 +113,9 @@ _DEEP: Space = {
     "model.input_dropout": [0.2, 0.0, 0.5],
     "model.head_layers": [1, 2],
     "model.jump": [False, True],
-    "model.rounds": [4, 1, 2, 8, 12],
+    "model.rounds": [4, 1, 2, 8, 15],
     "model.norm": ["batch", "layer"],
+    "model.residual": [True, False],
     "model.aggregate": ["sum", "mean"],
     "model.readout": ["ego,mean", "mean", "ego,mean,labels", "ego,mean,mixer"],
     "patches": [
@@ -147,7 +150,15 @@ _DEEP_STARTS: list[dict[str, Any]] = [
     _TWO_ROUNDS,
     {**_ONE_ROUND, "model.hidden": 256, "model.input_dropout": 0.2, "model.head_layers": 2, "train.ema_decay": 0.95},
     {**_TWO_ROUNDS, "model.rounds": 4, "model.jump": True},
-    {"model.rounds": 12, "model.dropout": 0.2, "model.input_dropout": 0.0, "train.weight_decay": 0.0},
+    {
+        "model.rounds": 15,
+        "model.residual": False,
+        "model.dropout": 0.2,
+        "model.input_dropout": 0.0,
+        "train.weight_decay": 0.0,
+        "train.epochs": 1500,
+        "train.patience": 200,
+    },
     {
         "patches": "hop:size=512 + ppr:size=32,c=0.9",
         "model.rounds": 1,
@@ -177,7 +188,7 @@ def search_space(name: str, model: str) -> Space:
     if name not in ("paper", "broad"):
         raise InputError(f"unknown search space {name!r}; choose paper or broad")
     if model not in PATCHERS:
-        own = {f"model.{parameter}": values for parameter, values in baseline_space(model).items()}
+        own = baseline_space(model)
         return {"train.lr": _LR, **own} if name == "paper" else {**_TRAINING, **own}
     if model == "deep" and name == "broad":
         return _DEEP
@@ -191,7 +202,11 @@ def search_space(name: str, model: str) -> Space:
 def starting_points(name: str, model: str) -> list[dict[str, Any]]:
     """Return what is tried first: points of the space, each by where it differs from the model's defaults."""
     space, broad = search_space(name, model), search_space("broad", model)
-    starts = _DEEP_STARTS if model == "deep" else _PATCHER_STARTS if model in PATCHERS else _STARTS
+    if model in PATCHERS:
+        starts = _DEEP_STARTS if model == "deep" else _PATCHER_STARTS
+    else:
+        start = baseline_start(model)
+        starts = [*_STARTS, *([start] if start else [])]
     own = [{k: v for k, v in start.items() if k in broad} for start in starts]
     return [start for start in own if all(k in space and v in space[k] for k, v in start.items())]
 
