@@ -18,7 +18,7 @@ from gpatcher.io import make_folder, write_json, write_text
 
 RESULTS, README = Path(__file__).parent / "results", Path(__file__).parent / "README.md"
 _START, _END = "<!-- records: made by benchmarks/record.py -->\n", "<!-- end of records -->\n"
-COMMAND = [sys.executable, "-c", "from gpatcher.cli import main; main()"]  # gpatcher, of this environment
+COMMAND = [sys.executable, "-m", "gpatcher"]  # of this environment
 
 
 def timed(call: Callable[[], Any], repeats: int = 3) -> float:

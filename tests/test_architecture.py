@@ -34,6 +34,7 @@ LAYERS = [
     "report",
     "serve",
     "cli",
+    "__main__",
 ]
 PUBLIC = [
     "AddPatches",

@@ -67,7 +67,7 @@ def check_fraction(name: str, value: float, *, one: bool = False) -> None:
 
 
 def check_choice(name: str, value: object, choices: Collection[str]) -> None:
-    """Raise if the value is none of the choices."""
+    """Raise if the value is not one of the choices."""
     if value not in choices:
         raise InputError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 

@@ -1,6 +1,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -99,16 +100,23 @@ LOADED = {
     "datasets": set(),
     "bench --list": set(),
     "store --help": set(),
+    "settings": set(),
+    "settings texas --model deep": set(),
+    "settings --model gcn --json": set(),
+    "bench table1 --models nosuch": {"numpy"},
+    "fit texas --model nosuch": {"numpy"},
     "verify graph": {"numpy"},
     "report run": {"numpy", "plotly"},
     "store csbm:n=200,features=4 --out new": {"numpy", "plotly", "scipy.sparse", "numba", "pyarrow"},
     "diagnose csbm:n=200,features=4": {"numpy", "plotly", "scipy.sparse", "numba", "pyarrow"},
+    "compare run again": {"numpy", "plotly", "scipy.sparse", "numba", "pyarrow", "pandas", "scipy.stats"},
 }
 
 
 def test_light_commands_load_nothing_heavy(run, tmp_path):
     run("store", "csbm:n=50,features=4", "--out", "graph")
     run("fit", "csbm:n=60,features=4", "--model", "fast", "--set", "train.epochs=1", "--out", "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "again")
     code = f"""
 import sys
 from gpatcher.cli import main
@@ -117,7 +125,7 @@ for command in {list(LOADED)}:
     try:
         main()
     except SystemExit as ended:
-        assert not ended.code, command
+        assert ended.code == (2 if "nosuch" in command else 0), command
     print("loaded:", *{HEAVY} & set(sys.modules))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -262,3 +270,48 @@ def test_a_note_is_shown_once_and_other_warnings_stay(capsys):
     with pytest.warns(DeprecationWarning, match="old"), warnings_as_notes():
         odd_twice_and_old()
     assert capsys.readouterr().err == "note: odd rows\n"
+
+
+# ------------------------------------------------------------------------------------------ quiet
+
+
+def silent(done):
+    return not done.stdout and not done.stderr
+
+
+def test_quiet_commands_print_nothing_but_write_their_files(run, tmp_path):
+    graph = "csbm:n=80,features=4"
+    fit = ("--model", "fast", "--set", "train.epochs=2", "--no-compare", "--quiet", "--out", "run")
+    assert silent(run("fit", graph, *fit))
+    assert (tmp_path / "run" / "report.html").is_file()
+    assert silent(run("predict", "run", "--out", "p.csv", "--conformal", "0.9", "--quiet"))
+    assert (tmp_path / "p.csv").is_file()
+    # what is asked for as JSON is the result, and errors are told
+    assert json.loads(run("explain", "run", "3", "--json", "--quiet").stdout)["members"]
+    assert "no node" in run("explain", "run", "99999", "--quiet", code=2).stderr
+
+
+def test_quiet_is_of_one_command(run):
+    assert silent(run("diagnose", "csbm:n=40,features=4", "--no-spectral", "--quiet"))
+    assert "heterophily" in run("diagnose", "csbm:n=40,features=4", "--no-spectral").stdout
+
+
+def test_notes_are_written_above_a_spinner(monkeypatch):
+    """Not by typer.echo, which writes past rich onto the line of the spinner."""
+    import warnings as module
+    from io import StringIO
+
+    from gpatcher.cli.console import warnings_as_notes
+    from gpatcher.errors import InputWarning
+
+    stream = StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with warnings_as_notes():
+        module.warn("two rows repeat", InputWarning, stacklevel=1)
+        module.warn("two rows repeat", InputWarning, stacklevel=1)
+    assert stream.getvalue() == "note: two rows repeat\n"
+
+
+def test_the_package_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "gpatcher", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == gpatcher.__version__

@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import fields
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from gpatcher.datasets.synthetic import csbm
 from gpatcher.errors import InputError
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.estimator.prepare import as_extractors
-from gpatcher.estimator.settings import CONFIGS, make_config
+from gpatcher.estimator.settings import CONFIGS, make_config, to_parts, to_settings
 from gpatcher.model.inputs import node_features
 from gpatcher.patches import EXTRACTORS
 from gpatcher.runs.settings import (
@@ -393,6 +393,20 @@ def test_files_of_settings(tmp_path):
         (tmp_path / "bad.json").write_text(text)
         with pytest.raises(InputError, match=r"bad\.json is not a file of settings.*gpatcher tune"):
             read_settings(tmp_path / "bad.json")
+    for section, values, named in (("train", '{"lrr": 1}', "train.lr"), ("patches", '{"size": 0}', "size")):
+        (tmp_path / "bad.json").write_text(
+            f'{{"texas": {{"fast": {{"settings": {{"{section}": {values}}}, "trials": 3}}}}}}'
+        )
+        with pytest.raises(InputError, match=rf"bad\.json is not a file of settings.*{named}"):
+            read_settings(tmp_path / "bad.json")
+
+
+@pytest.mark.parametrize("change", [("quality", "perfect"), ("budget", 0), ("budget", "long"), ("keep_best", 1)])
+def test_settings_of_auto_are_checked(change):
+    name, value = change
+    with pytest.raises(InputError, match=rf"{name} must be .* got {value!r}"):
+        resolve_settings("auto", changes={f"auto.{name}": value})
+    assert resolve_settings("auto", changes={"auto.quality": "best", "auto.budget": 5})[0]["auto"]["budget"] == 5
 
 
 def test_models_are_the_baselines_and_the_patch_models():
@@ -405,9 +419,6 @@ def test_models_are_the_baselines_and_the_patch_models():
 @pytest.mark.parametrize("extractor", EXTRACTORS)
 def test_every_setting_is_described(extractor):
     texts = describe_settings(extractor)
-    sections = {"patches": EXTRACTORS[extractor], **CONFIGS}
-    expected = {f"{section}.{field.name}" for section, config in sections.items() for field in fields(config)}
-    assert set(texts) == expected | {"patches.name"}
     for name, description in texts.items():
         assert description.endswith("."), name
     assert set(texts) - {"patches.edge_type"} == {  # which is left out where it is None
@@ -415,6 +426,20 @@ def test_every_setting_is_described(extractor):
         for section, values in GPatcherClassifier(patches=extractor).settings().items()
         for name in values
     }
+
+
+def test_the_reference_is_up_to_date():
+    tool = runpy.run_path(str(Path(__file__).parents[2] / "tools/settings.py"))
+    assert json.loads(tool["PATH"].read_text()) == tool["reference"](), "run tools/settings.py"
+
+
+@pytest.mark.parametrize("model", PATCHERS)
+@pytest.mark.parametrize("preset", ["paper", "default", *shipped_settings()])
+def test_defaults_are_those_of_the_configurations(model, preset):
+    settings, _ = resolve_settings(model, preset=preset)
+    parts = to_parts(settings)
+    assert settings == to_settings(**{name: parts[name] for name in ("patches", *CONFIGS)})
+    assert settings == complete(settings, model)
 
 
 def test_descriptions_are_those_of_the_docstrings():

@@ -15,7 +15,7 @@ import typer
 
 from gpatcher import __version__
 from gpatcher.cli import bench, fit, inspect, predict, serve, storage, verify
-from gpatcher.cli.console import PlainCommand, PlainGroup, warnings_as_notes
+from gpatcher.cli.console import PlainCommand, PlainGroup, quietable, warnings_as_notes
 from gpatcher.errors import InputError, is_out_of_memory
 
 app = typer.Typer(
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def _check_arguments() -> None:
-    """Refuse arguments that are not UTF-8: neither Parquet nor JSON can hold such a name."""
+    """Refuse arguments that are not UTF-8: Parquet and JSON cannot store such names."""
     for word in sys.argv[1:]:
         try:
             word.encode()
@@ -94,4 +94,5 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
 }
 for panel, commands in PANELS.items():
     for command in commands:
-        app.command(cls=PlainCommand, rich_help_panel=panel)(command)
+        shows = command in (inspect.datasets, inspect.settings)  # they only print
+        app.command(cls=PlainCommand, rich_help_panel=panel)(command if shows else quietable(command))

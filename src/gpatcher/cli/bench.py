@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpatcher.cli.console import check_out, check_seed, console, option, step, stoppable, table, warnings_as_notes
+from gpatcher.cli.console import check_out, check_seed, console, note, option, step, stoppable, table, warnings_as_notes
 from gpatcher.cli.sources import AsJson, Root
 from gpatcher.errors import InputError, counted
 
@@ -67,8 +67,6 @@ def bench(
     if experiment is None:
         raise InputError("name an experiment, e.g. 'gpatcher bench table1'; 'gpatcher bench --list' shows them")
     folder = out or Path("results", "bench", experiment)
-    load_experiment(experiment)  # a wrong name is reported before anything is loaded
-    from gpatcher.bench.jobs import pending, run_jobs
     from gpatcher.runs.settings import read_settings
     from gpatcher.scale.executors import job_engine
 
@@ -83,9 +81,11 @@ def bench(
             shipped=None if tuned is None else read_settings(tuned),
             root=root,
         )
+        from gpatcher.bench.jobs import pending, run_jobs
+
         left = pending(planned, folder, retry)
-    for note in notes:
-        typer.echo(f"note: {note}", err=True)
+    for text in notes:
+        note(text)
 
     from rich.live import Live
 
@@ -213,8 +213,8 @@ def tune(
             seed=seed,
             root=root,
         )
-    for note in notes:
-        typer.echo(f"note: {note}", err=True)
+    for text in notes:
+        note(text)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     advice = stoppable(f"finished trials are in {out}/trials.jsonl; the same command continues")
     with advice, Bar(*columns, console=screen) as bar:

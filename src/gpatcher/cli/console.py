@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+_QUIET = ContextVar("quiet", default=False)
 _MAX_SEED = 2**63 - 2**31  # seeds of further runs are above the first
 
 
@@ -32,11 +36,31 @@ def option(metavar: str | None, help: str, *names: str, panel: str | None = None
     return typer.Option(*names, metavar=metavar, help=help, rich_help_panel=panel, **more)
 
 
+def quietable(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the option --quiet; what it writes to files and as JSON stays."""
+
+    def run(*, quiet: bool, **values: Any) -> None:
+        token = _QUIET.set(quiet)
+        try:
+            command(**values)
+        finally:
+            _QUIET.reset(token)
+
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    kind = Annotated[bool, option(None, "Print no progress, tables or notes, only errors.", "--quiet")]
+    added = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
+    parameters = [*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), added]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    return run
+
+
 def console() -> Console:
     """Return where tables are printed."""
     from rich.console import Console
 
-    return Console(highlight=False, markup=False)  # ids and names of classes may hold [/b]
+    return Console(highlight=False, markup=False, quiet=_QUIET.get())  # ids and names of classes may hold [/b]
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[str]], title: str | None = None) -> Table:
@@ -58,7 +82,7 @@ def gibibytes(value: float, name: str) -> int:
 
 
 def check_out(path: Path | None) -> None:
-    """Refuse a file in a folder that does not exist, or a path that is no file, before any work is done for it."""
+    """Refuse a file in a folder that does not exist, or a path that is not a file, before any work is done."""
     if path is not None and not path.absolute().parent.is_dir():
         raise InputError(f"{path.parent} is not a folder; create it or choose another folder for {path.name}")
     if path is not None:
@@ -72,8 +96,14 @@ def step(name: str) -> Iterator[None]:
     """Show a spinner with the name of a step while it runs; on stderr, and on a terminal alone."""
     from rich.console import Console
 
-    with Console(stderr=True).status(name):
+    with Console(stderr=True, quiet=_QUIET.get()).status(name):
         yield
+
+
+def note(message: str) -> None:
+    """Print a line that is no error on stderr, above a spinner or bar if there is one."""
+    if not _QUIET.get():
+        sys.stderr.write(f"note: {message}\n")  # rich stands in for sys.stderr, which typer.echo would pass by
 
 
 @contextmanager
@@ -89,7 +119,7 @@ def warnings_as_notes() -> Iterator[None]:
                 default(message, category, *where)
             elif str(message) not in shown:
                 shown.add(str(message))
-                typer.echo(f"note: {message}", err=True)
+                note(str(message))
 
         warnings.showwarning = show  # type: ignore[assignment]
         yield

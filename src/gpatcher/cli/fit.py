@@ -304,13 +304,15 @@ def _load(
         passed += ["--on-rare-class"] if on_rare_class != "error" else []
         if passed:
             raise InputError(f"{', '.join(passed)} split the nodes of a table; {source['name']!r} has its own splits")
-        return load_source(source, root), None, None
+        with step("reading the graph"):
+            return load_source(source, root), None, None
     given = ways | times
     for column, kind in (("time", "nodes"), ("edge_time", "edges")):
         if given[column] is not None and isinstance(source[kind], dict):
             given[column] = by_table(given[column], [*source[kind]])
     source |= given | {"on_rare_class": on_rare_class}
-    tables = load_source_tables(source, seed)
+    with step("reading the tables"):
+        tables = load_source_tables(source, seed)
     source |= {LABEL_TYPE: tables.label_type, "ends": dict(tables.options.ends)}
     if tables.graph.x is None and not settings.get("features", {}).get("adjacency_features"):
         from gpatcher.model.structure import with_structure_features
@@ -426,7 +428,7 @@ def _print_leaderboard(screen: Console, evaluation: Evaluation | RegressionEvalu
     from gpatcher.report.leaderboard import leaderboard_cells, leaderboard_columns, verdict
 
     shown = table(leaderboard_columns(evaluation, short=True), [])
-    shown.collapse_padding = True  # the names of models get what room there is
+    shown.collapse_padding = True  # leaves more room for the names of models
     for row in evaluation.leaderboard:
         shown.add_row(*leaderboard_cells(row), style="bold" if row.role == "model" else None)
     screen.print(shown)

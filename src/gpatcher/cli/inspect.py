@@ -1,4 +1,4 @@
-"""Commands that show what there is: `datasets`, `diagnose` and `settings`."""
+"""Commands that show data and settings: `datasets`, `diagnose` and `settings`."""
 
 from __future__ import annotations
 

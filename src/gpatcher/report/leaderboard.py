@@ -53,7 +53,8 @@ def verdict(evaluation: Evaluation | RegressionEvaluation) -> str:
     if columns.low <= 0:
         return (
             f"{start}: better than the most frequent class ({_gain(majority)}), but not surely better than the columns "
-            f"alone ({columns.name}, {_gain(columns)}): the edges add little here, the simpler model may do."
+            f"alone ({columns.name}, {_gain(columns)}): these nodes do not show that "
+            "the edges help, the simpler model may do."
         )
     return (
         f"{start}: better than the most frequent class ({_gain(majority)}) and than the columns alone "
@@ -78,7 +79,8 @@ def _verdict_of_numbers(evaluation: RegressionEvaluation) -> str:
     if not columns.low > 0:
         return (
             f"{start}: better than the mean ({_r2_gain(mean)}), but not surely better than the columns alone "
-            f"({columns.name}, {_r2_gain(columns)}): the edges add little here, the simpler model may do."
+            f"({columns.name}, {_r2_gain(columns)}): these nodes do not show that "
+            "the edges help, the simpler model may do."
         )
     return (
         f"{start}: better than the mean ({_r2_gain(mean)}) and than the columns alone "

@@ -88,7 +88,7 @@ class LaterNodes:
 
 
 def _number(text: str) -> float:
-    """Return a label as a number; one that is none, or infinite, is not scored."""
+    """Return a label as a number; NaN if it is not a finite number, which is not scored."""
     try:
         value = float(text)
     except ValueError:

@@ -2,27 +2,27 @@
 
 Settings are nested dictionaries with the sections patches, features, model and train (`gpatcher.estimator.settings`); a
 baseline has no patches, and its hyper-parameters are in the section model. ``settings.json`` has the settings that
-``gpatcher tune`` chose on validation data, for each data set and model.
+``gpatcher tune`` chose on validation data, for each data set and model. ``reference.json`` has the default and the
+description of every setting, so that showing them does not import torch; tools/settings.py writes it.
 """
 
 from __future__ import annotations
 
 import copy
-import inspect
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from gpatcher.baselines import baseline_titles
 from gpatcher.errors import InputError
-from gpatcher.estimator.settings import CONFIGS, Settings, make_config, to_parts, to_settings
-from gpatcher.patches.extract import EXTRACTORS, extractor_parameters, make_extractor
+
+if TYPE_CHECKING:
+    from gpatcher.estimator.settings import Settings
 
 Shipped = dict[str, dict[str, dict[str, Any]]]  # data set → model → {"settings", "trials", "val", ...}
 
@@ -67,14 +67,16 @@ def shipped_settings() -> Shipped:
 def read_settings(path: Path) -> Shipped:
     """Read settings that ``gpatcher tune`` wrote, from the file or from the folder that has ``best.json``."""
     path = path / "best.json" if path.is_dir() else path
-    if not path.is_file():  # nor a pipe, which nobody may write to
+    if not path.is_file():  # a pipe without a writer would block
         problem = "is not a file" if path.exists() else "does not exist"
         raise InputError(f"{path} {problem}; 'gpatcher tune' writes a file best.json")
     try:
         chosen: Shipped = json.loads(path.read_text(encoding="utf-8"))
         for models in chosen.values():
-            for entry in models.values():
+            for model, entry in models.items():
                 dict(entry["settings"]), int(entry["trials"])
+                if model in PATCHERS:
+                    complete(entry["settings"], model)
     except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         raise InputError(f"{path} is not a file of settings ({error}); 'gpatcher tune' writes one") from None
     return chosen
@@ -99,7 +101,7 @@ def resolve_settings(
     preset : str, optional
         ``paper``, ``default`` or the name of a data set; by default ``dataset``, if it has settings.
     shipped : dict, optional
-        Settings by data set and model; by default those of the package.
+        Settings by data set and model, from `read_settings`; by default those of the package.
     changes : mapping, optional
         Values by dotted name, such as ``{"train.lr": 0.01}``, applied last.
     """
@@ -117,7 +119,7 @@ def resolve_settings(
         chosen = shipped.get((preset or dataset).lower(), {}).get(model, {})
     trials = int(chosen["trials"]) if chosen else None
     if model in PATCHERS:
-        settings = complete(PAPER if preset == "paper" else chosen.get("settings", {}), model)
+        settings = _fill(PAPER if preset == "paper" else chosen.get("settings", {}), model)
     else:
         settings = copy.deepcopy(PROTOCOL)
         for section, values in chosen.get("settings", {}).items():
@@ -142,15 +144,57 @@ _DEFAULTS: dict[str, Settings] = {
 }
 
 
-def complete(settings: Mapping[str, Any], model: str) -> Settings:
-    """Return the settings of a patch model with all defaults filled in."""
+@cache
+def _reference() -> dict[str, dict[str, dict[str, Any]]]:
+    """Return [default, description] of each setting, by section and by extractor; do not modify it."""
+    reference: dict[str, Any] = json.loads((files("gpatcher.runs") / "reference.json").read_text(encoding="utf-8"))
+    return reference
+
+
+def describe_settings(extractor: str) -> dict[str, str]:
+    """Return the description of each setting of a patch model."""
+    extractors, sections = _reference()["extractors"], _reference()["sections"]
+    texts = {"patches.name": f"Extractor: {', '.join(extractors)}."}
+    for section, settings in {"patches": extractors[extractor], **sections}.items():
+        texts |= {f"{section}.{name}": text for name, (_, text) in settings.items()}
+    return texts
+
+
+def _fill(settings: Mapping[str, Any], model: str) -> Settings:
+    """Return valid settings of a patch model with all defaults filled in."""
+
+    def fill(reference: dict[str, Any], *given: Mapping[str, Any]) -> Settings:
+        values = {name: default for name, (default, _) in reference.items()}
+        for part in given:
+            values |= {name: value for name, value in part.items() if name in values}
+        return values
+
+    def fill_source(source: Mapping[str, Any]) -> Settings:
+        values = fill(_reference()["extractors"][source["name"]], source)
+        if values.get("edge_type", "") is None:
+            del values["edge_type"]
+        return {"name": source["name"], **values}
+
     own = _DEFAULTS.get(model, {})
-    filled = {section: {**own[section], **settings.get(section, {})} for section in own if section != "patches"}
     patches = settings.get("patches", {})
-    if isinstance(patches, Mapping):  # several sources are a list
-        patches = {"name": PATCHERS[model], **own.get("patches", {}), **patches}
-    parts = to_parts({**settings, **filled, "patches": patches})
-    return to_settings(parts["patches"], *(parts.get(section, config()) for section, config in CONFIGS.items()))
+    if isinstance(patches, Mapping):
+        patches = [{"name": PATCHERS[model], **own.get("patches", {}), **patches}]
+    filled = [fill_source(source) for source in patches]
+    sections = {
+        section: fill(reference, own.get(section, {}), settings.get(section, {}))
+        for section, reference in _reference()["sections"].items()
+    }
+    return copy.deepcopy({"patches": filled if len(filled) > 1 else filled[0], **sections})
+
+
+def complete(settings: Mapping[str, Any], model: str) -> Settings:
+    """Return the settings of a patch model with all defaults filled in; unknown names and wrong values are errors."""
+    from gpatcher.estimator.settings import to_parts, to_settings
+
+    patches = settings.get("patches", {})
+    named = {"name": PATCHERS[model], **patches} if isinstance(patches, Mapping) else patches
+    to_parts({**settings, "patches": named})
+    return to_settings(**to_parts(_fill(settings, model)))
 
 
 def apply_changes(settings: Settings, changes: Mapping[str, Any]) -> Settings:
@@ -159,6 +203,11 @@ def apply_changes(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     Another ``patches.name`` keeps the parameters that both extractors have; ``patches`` replaces all sources.
     """
     settings = copy.deepcopy(settings)
+    if not changes:
+        return settings
+    from gpatcher.estimator.ensemble import check_effort
+    from gpatcher.estimator.settings import CONFIGS, make_config
+
     for name, value in sorted(changes.items(), key=lambda change: change[0] not in ("patches", "patches.name")):
         section, dot, key = name.partition(".")
         if name == "patches" and "patches" in settings:
@@ -169,6 +218,8 @@ def apply_changes(settings: Settings, changes: Mapping[str, Any]) -> Settings:
             raise InputError(f"unknown setting {name!r}; write section.name, the sections are {sections}")
         if section == AUTO and key not in settings[AUTO]:
             raise InputError(f"unknown setting {name!r}; auto has {', '.join(settings[AUTO])}")
+        if name == "auto.keep_best" and not isinstance(value, bool):
+            raise InputError(f"{name} must be true or false, got {value!r}")
         if section == "patches":
             settings["patches"] = _changed_source(settings["patches"], key, value)
             continue
@@ -176,6 +227,8 @@ def apply_changes(settings: Settings, changes: Mapping[str, Any]) -> Settings:
             value = _as_type(CONFIGS[section], name, value)
             make_config(section, {key: value})
         settings[section][key] = value
+    if AUTO in settings:
+        check_effort(settings[AUTO]["quality"], settings[AUTO]["budget"])
     return settings
 
 
@@ -187,6 +240,8 @@ def parse_sources(text: Any) -> Any:
     >>> [source["direction"] for source in parse_sources("hop:direction=out + hop:direction=in,size=8")]
     ['out', 'in']
     """
+    from gpatcher.patches.extract import extractor_parameters, make_extractor
+
     if not isinstance(text, str):
         raise InputError(f"patches must be text such as 'hop:direction=out + ppr:size=8', got {text!r}")
     sources = []
@@ -210,6 +265,8 @@ def sources_text(sources: list[dict[str, Any]]) -> str:
 
 
 def _changed_source(source: Any, key: str, value: Any) -> dict[str, Any]:
+    from gpatcher.patches.extract import EXTRACTORS, extractor_parameters, make_extractor
+
     if isinstance(source, list):
         raise InputError(
             f"patches.{key} is ambiguous: the model has {len(source)} patch sources; give it for each, as in "
@@ -261,22 +318,3 @@ def _as_type(config: type[Any], name: str, value: Any) -> Any:
     if type(value) in (bool, str) and type(value) in kinds:
         return value
     raise InputError(f"{name} must be {' or '.join(_KINDS[kind] for kind in kinds if kind in _KINDS)}, got {value!r}")
-
-
-def describe_settings(extractor: str) -> dict[str, str]:
-    """Return the description of each setting of a patch model, from the docstrings of the configurations."""
-    texts = {"patches.name": f"Extractor: {', '.join(EXTRACTORS)}."}
-    for section, config in {"patches": EXTRACTORS[extractor], **CONFIGS}.items():
-        docs = _parameter_docs(config)
-        texts |= {f"{section}.{field.name}": docs.get(field.name, "") for field in fields(config)}
-    return texts
-
-
-def _parameter_docs(described: type[Any]) -> dict[str, str]:
-    """Return the description of each parameter from the numpydoc docstrings of a class and its bases."""
-    docs: dict[str, str] = {}
-    for base in reversed(described.__mro__):
-        _, _, section = inspect.cleandoc(base.__doc__ or "").partition("Parameters\n----------\n")
-        for names, text in re.findall(r"^(\w[\w, ]*)(?: : .*)?\n((?:    .*\n?)+)", section, re.MULTILINE):
-            docs |= {name.strip(): " ".join(text.split()) for name in names.split(",")}
-    return docs

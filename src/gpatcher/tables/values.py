@@ -104,7 +104,7 @@ def as_written(values: Any) -> Any:
 
 
 def _integers(text: Any) -> tuple[Any, str]:
-    """Return text as int64, and the first value that is no integer, which leaves the rest unread."""
+    """Return text as int64, and the first value that is not an integer, after which nothing is read."""
     chunks = []
     for chunk in text.chunks:
         numbers, missing = np.empty(len(chunk), np.int64), np.empty(len(chunk), bool)
