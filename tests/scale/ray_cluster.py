@@ -34,7 +34,8 @@ from gpatcher.scale.ray_training import run_together
 EPOCHS, KILL = 40, 25
 SOURCE, SHARD = "rmat:n=20000,m=200000,seed=5", 4096
 EXTRACTOR = PPR(size=8, eps=1e-5)
-STORE = 80 << 20  # bytes of a machine's object store, and about as much for the data of a worker beside its program
+STORE = 80 << 20  # bytes of a machine's object store
+DATA = 96 << 20  # bytes that a worker may allocate beside its program; Ray's threads take up to half of them
 NODES, NEIGHBOURS = 500_000, 52  # a graph of 108 MB
 
 
@@ -72,12 +73,12 @@ def train(engine, folder):
 
 
 def limit_memory():
-    """Let a worker allocate as much as the object store holds beyond what the program takes; called when it starts."""
+    """Let a worker allocate less than the graph takes, beyond its program; called when it starts."""
     import gpatcher.patches.store  # noqa: F401
 
     status = Path("/proc/self/status").read_text()
     data = int(status.partition("VmData:")[2].split()[0]) << 10
-    resource.setrlimit(resource.RLIMIT_DATA, (data + STORE, data + STORE))
+    resource.setrlimit(resource.RLIMIT_DATA, (data + DATA, data + DATA))
 
 
 def room(item):
@@ -95,7 +96,7 @@ def extract_large(engine, folder):
     graph = open_graph(folder / "graph")
     rooms = [size for _, size in engine.map(room, range(4))]
     tables = {
-        name: write_patches(graph, folder / name, PPR(size=8, eps=1e-2), shard=1 << 16, engine=chosen).files
+        name: write_patches(graph, folder / name, PPR(size=8, eps=1e-2), shard=1 << 14, engine=chosen).files
         for name, chosen in {"cluster": engine, "local": None}.items()
     }
     return {"bytes": graph.nbytes, "rooms": rooms, **tables}

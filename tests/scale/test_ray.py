@@ -64,12 +64,12 @@ def test_a_killed_machine_does_not_change_the_patches(cluster, tmp_path):
 
 
 def test_a_stored_graph_may_be_larger_than_the_memory_of_the_machines(cluster):
-    """The object stores have 84 MB, and workers may allocate no more than that; the graph has 108 MB."""
+    """The object stores have 84 MB, and workers may allocate 101 MB; the graph has 108 MB."""
     large = cluster[1]["large"]
     assert large["bytes"] > 100e6
-    assert max(large["rooms"]) < 85e6
+    assert max(large["rooms"]) < 101e6
     assert large["cluster"] == large["local"]  # names have the checksums of the shards
-    assert len(large["cluster"]) == 8
+    assert len(large["cluster"]) == 31
 
 
 def test_errors_come_back_from_the_cluster(cluster):
