@@ -23,11 +23,11 @@ from gpatcher.model.inputs import FeatureTable
 from gpatcher.patches import PPR
 from gpatcher.patches.base import FixedPatches, Patches
 from gpatcher.patches.ppr import push_patches
-from gpatcher.runs.predict import PIECE
 from gpatcher.training.loop import TrainConfig, predict_logits, train
 
 SIZES = (250_000, 1_000_000, 4_000_000, 16_000_000)
 FEATURES, DEGREE, BATCH, STEPS = 128, 10, 4096, 10
+SAMPLE = 1 << 22
 EXTRACTOR = PPR(size=32, c=0.5, eps=1e-5)
 
 
@@ -56,7 +56,7 @@ def measure(n: int) -> None:
     seconds["build the graph"] = time.perf_counter() - started
     del pairs
     rng = np.random.default_rng(0)
-    sample = min(PIECE, n)  # as many as are predicted and written at a time
+    sample = min(SAMPLE, n)
     nodes = np.sort(rng.choice(n, sample, replace=False))
     push_patches(graph, EXTRACTOR, nodes[:10])
     started = time.perf_counter()

@@ -34,7 +34,6 @@ from gpatcher.kernels.rmat import draw_rmat
 from gpatcher.patches import PPR
 from gpatcher.patches.ppr import push_patches
 from gpatcher.patches.store import PatchTable, write_patches
-from gpatcher.runs.predict import PIECE
 from gpatcher.tables.store import store_tables
 from gpatcher.training.loop import TrainConfig
 
@@ -147,10 +146,7 @@ def predict(folder: Path, n: int, m: int) -> str:
     model = GPatcherClassifier.load(folder / "model", graph, folder / "patches")
     nodes = np.sort(np.random.default_rng(2).choice(graph.n, min(1_000_000, graph.n), replace=False))
     labels = graph.labels()
-    right = sum(
-        int((model.predict(graph, part).astype(int) == labels[part]).sum())
-        for part in np.split(nodes, range(PIECE, nodes.size, PIECE))
-    )
+    right = int((model.predict(graph, nodes).astype(int) == labels[nodes]).sum())
     return f"{nodes.size:,} nodes, accuracy {right / nodes.size:.3f}"
 
 

@@ -287,13 +287,13 @@ def test_the_graph_is_read_only_and_the_logits_are_shared(run_folder, tmp_path, 
 @pytest.fixture
 def in_batches(run_folder, monkeypatch):
     """A run whose graph counts as large, and what the command predicts for it: pieces of 250 in batches of 64 nodes."""
-    monkeypatch.setattr(predict, "PIECE", 250)
+    monkeypatch.setattr(predict, "LOGITS", 250 * 3)
     for module in (classifier, gpatcher):
         monkeypatch.setattr(module, "CHUNK", 100)
     monkeypatch.setattr(classifier, "DEFAULT_BATCH", 64)
     graph = load_run_graph(run_folder)[0]
     model = load_model(run_folder, graph)
-    return np.concatenate([model.decision_function(graph, nodes) for nodes in predict.piecewise(graph)])
+    return np.concatenate([model.decision_function(graph, nodes) for nodes in predict.piecewise(graph, 3)])
 
 
 def test_nodes_of_a_large_graph_are_predicted_when_asked_for(in_batches, run_folder, tmp_path):

@@ -253,7 +253,8 @@ print(json.dumps([model.batch_size_, peak_rss_mb()]))
 
 def test_predictions_are_written_in_pieces(graph, table, tmp_path, monkeypatch):
     model = quick().fit(graph, patch_table=table)
-    monkeypatch.setattr(predict, "PIECE", 50)
+    monkeypatch.setattr(predict, "LOGITS", 100 * model.num_outputs)
+    monkeypatch.setattr(predict, "ROWS", 50)
     calls = []
     write_predictions(model, graph, tmp_path / "p.parquet", lambda done, total: calls.append((done, total)))
     assert calls == [(50, 120), (100, 120), (120, 120)]

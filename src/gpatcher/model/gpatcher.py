@@ -305,12 +305,15 @@ class GPatcher(nn.Module):
         return not any(source.learned for source in self.sources)
 
     def encodes_once(self, x: FeatureTable, count: int, batch: int) -> bool:
-        """Return whether `encode_all` saves time for ``count`` nodes in several batches and fits into memory."""
+        """Return whether `encode_all` saves time for ``count`` nodes in several batches, and takes little memory.
+
+        That is no more than a training step, or than the features that are in memory.
+        """
         n = x.shape[0]
         positions = count * sum(source.size for source in self.sources)
         if count <= batch or positions <= n or self.reads_all(n):
             return False
-        return 4 * n * (self.config.hidden + self._row_width) <= self.step_bytes(batch, x)
+        return 4 * n * (self.config.hidden + self._row_width) <= max(self.step_bytes(batch, x), x.nbytes)
 
     @property
     def _row_width(self) -> int:
@@ -406,7 +409,8 @@ class GPatcher(nn.Module):
         h = self.propagate(h, [chunks] * len(self.updates))
         if len(chunks) == 1:  # a product with all rows is faster than gathering some
             return self.classify(h, chunks[0], batch.labels)[batch.nodes]
-        return self.classify(h, self._views(batch.nodes), batch.labels)
+        parts = torch.split(batch.nodes, CHUNK)
+        return torch.cat([self.classify(h, self._views(part), batch.labels) for part in parts])
 
     def encode(self, x: FeatureTable) -> Tensor:
         """Return the encoding of each node, which is the first channel mixing; shape (n, h)."""

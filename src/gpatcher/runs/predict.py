@@ -19,7 +19,8 @@ from gpatcher.tables.database import TargetTable
 from gpatcher.tables.write import write_pieces
 from gpatcher.trust.conformal import coverage, interval_coverage
 
-PIECE = 1 << 18  # nodes predicted and written at a time; a model encodes all nodes for each piece
+LOGITS = 1 << 28  # numbers predicted at a time: a model of several rounds reads all nodes for each piece
+ROWS = 1 << 18  # rows written at a time
 PARTS = ("none", "train", "validation", "test")
 
 Columns = dict[str, Any]  # arrays of NumPy or pyarrow
@@ -57,10 +58,12 @@ def write_predictions(
         if isinstance(graph, UnseenNodes):
             yield prediction_columns(classifier, graph, None, conformal, as_text)
             return
-        for nodes in piecewise(graph):
-            yield prediction_columns(classifier, graph, nodes, conformal, as_text)
-            if progress is not None:
-                progress(int(nodes[-1]) + 1, graph.n)
+        for nodes in piecewise(graph, classifier.num_outputs):
+            logits = classifier.decision_function(graph, nodes)
+            for rows in (slice(start, start + ROWS) for start in range(0, len(nodes), ROWS)):
+                yield _columns_of(classifier, graph, nodes[rows], logits[rows], conformal, as_text)
+                if progress is not None:
+                    progress(int(nodes[rows][-1]) + 1, graph.n)
 
     if isinstance(out, TargetTable):
         out.write(_with_types(piece, label_type) for piece in pieces())
@@ -80,11 +83,14 @@ def predicted_nodes(graph: Graph) -> IntArray:
     return np.arange(graph.n) if graph.node_types is None else graph.node_types.nodes()
 
 
-def piecewise(graph: Graph) -> Iterator[IntArray]:
-    """Yield the predicted nodes in chunks; predictions are bitwise equal if computed in the same chunks."""
-    nodes = predicted_nodes(graph)
-    for start in range(0, len(nodes), PIECE):
-        yield nodes[start : start + PIECE]
+def piecewise(graph: Graph, outputs: int) -> Iterator[IntArray]:
+    """Yield the predicted nodes in chunks; predictions are bitwise equal if computed in the same chunks.
+
+    ``outputs`` is the number of logits of a node.
+    """
+    nodes, size = predicted_nodes(graph), max(1, LOGITS // outputs)
+    for start in range(0, len(nodes), size):
+        yield nodes[start : start + size]
 
 
 def id_columns(graph: Graph, nodes: IntArray) -> Columns:
@@ -117,20 +123,25 @@ def prediction_columns(
     there are the predicted number and, with ``conformal``, the ends ``low`` and ``high`` of an interval. By default the
     rows are the `predicted_nodes`. Rows of `UnseenNodes` are always all that are predicted, without label and part.
     """
-    y: npt.NDArray[Any]
-    parts: IntArray
-    if isinstance(graph, UnseenNodes):
-        chosen = graph.predicted()
-        logits = classifier.decision_function(graph)[chosen]
-        ids = {"id": graph.nodes} if graph.node_ids is None else typed_ids(graph.graph, graph.node_ids[chosen])
-        y, parts = _unknown(classifier, len(logits)), np.zeros(len(logits), np.int8)
-    else:
+    if not isinstance(graph, UnseenNodes):
         positions = predicted_nodes(graph) if nodes is None else nodes
-        logits = classifier.decision_function(graph, positions)
-        ids = id_columns(graph, positions)
-        y = _unknown(classifier, len(positions)) if graph.y is None else graph.y[positions]
-        parts = node_parts(classifier.split_, positions)
+        return _columns_of(
+            classifier, graph, positions, classifier.decision_function(graph, positions), conformal, as_text
+        )
+    chosen = graph.predicted()
+    logits = classifier.decision_function(graph)[chosen]
+    ids = {"id": graph.nodes} if graph.node_ids is None else typed_ids(graph.graph, graph.node_ids[chosen])
+    y, parts = _unknown(classifier, len(logits)), np.zeros(len(logits), np.int8)
     return logit_columns(classifier, logits, ids, y, parts, conformal, as_text)
+
+
+def _columns_of(
+    classifier: NodeModel, graph: Graph, nodes: IntArray, logits: FloatArray, conformal: float | None, as_text: bool
+) -> Columns:
+    """Return the columns of `prediction_columns` for nodes of a graph from their logits."""
+    y = _unknown(classifier, len(nodes)) if graph.y is None else graph.y[nodes]
+    parts = node_parts(classifier.split_, nodes)
+    return logit_columns(classifier, logits, id_columns(graph, nodes), y, parts, conformal, as_text)
 
 
 def _unknown(classifier: NodeModel, count: int) -> npt.NDArray[Any]:

@@ -32,7 +32,7 @@ class KnownLogits:
     """
 
     def __init__(self, classifier: NodeModel, graph: Graph, shared: Path) -> None:
-        pieces = list(piecewise(graph))
+        pieces = list(piecewise(graph, classifier.num_outputs))
         self._batches = classifier.decision_batches(graph, pieces)
         self._first = np.array([nodes[0] for nodes, _ in self._batches])
         self._locks = [threading.Lock() for _ in self._batches]
