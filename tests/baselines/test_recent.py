@@ -103,6 +103,17 @@ def test_fsgnn_equals_its_formula(setting, directed):
     torch.testing.assert_close(actual, model.classifier(torch.cat(parts, 1).relu()), **CLOSE)
 
 
+def test_fsgnn_has_a_weight_decay_for_each_part(graph):
+    model = make_baseline("fsgnn", graph, 8, graph.splits[0], attention_decay=0.1, classifier_decay=0.0)
+    groups = model.parameter_groups(0.01, 5e-4, 1.0)
+    assert [group["weight_decay"] for group in groups] == [5e-4, 0.1, 0.0]
+    grouped = [parameter for group in groups for parameter in group["params"]]
+    assert {id(p) for p in grouped} == {id(p) for p in model.parameters()}
+    assert len(grouped) == len(list(model.parameters()))
+    plain = make_baseline("fsgnn", graph, 8, graph.splits[0]).parameter_groups(0.01, 5e-4, 1.0)
+    assert {group["weight_decay"] for group in plain} == {5e-4}
+
+
 def test_fsgnn_computes_its_hops_once_per_table(graph):
     model = make_baseline("fsgnn", graph, 8, graph.splits[0])
     x = node_features(graph)

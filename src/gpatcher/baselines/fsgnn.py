@@ -24,7 +24,7 @@ class FSGNN(Baseline):
     Ã = D^-1/2 A D^-1/2 has no self-loops, Â is that of A + I, and unit(·) divides each row by its L2 norm. The X_i are
     computed once, at the first call. The other parameters are those of `Baseline`.
 
-    NOTE[DIFF] one learning rate and one weight decay for all parameters; the authors have two and three.
+    NOTE[DIFF] one learning rate for all parameters; the authors have one of its own for a.
 
     Parameters
     ----------
@@ -37,6 +37,8 @@ class FSGNN(Baseline):
     directed : bool
         Whether edges count in their direction alone, as filed, or in both. A node then reads those it points to, and D
         has the numbers of edges out of nodes, at least 1.
+    attention_decay, classifier_decay : float, optional
+        Weight decay of a, and of W and b; by default that of the other parameters.
     """
 
     SEARCH: ClassVar[dict[str, list[Any]]] = {
@@ -55,9 +57,11 @@ class FSGNN(Baseline):
         dropout: float = 0.5,
         layers: int = 3,
         directed: bool = False,
+        attention_decay: float | None = None,
+        classifier_decay: float | None = None,
     ) -> None:
         super().__init__(graph, features, hidden=hidden, dropout=dropout, layers=layers)
-        self.layers = layers
+        self.layers, self.attention_decay, self.classifier_decay = layers, attention_decay, classifier_decay
         edges = plain_adjacency(graph, directed)
         loops = sp.eye_array(graph.n, dtype=edges.dtype)
         self._matrices = [normalise(sp.csr_array(a), by_rows=True) for a in (edges + loops, edges)]
@@ -69,6 +73,18 @@ class FSGNN(Baseline):
         self.bias = nn.Parameter(torch.empty(count, hidden).uniform_(-bound, bound))
         self.attention = nn.Parameter(torch.ones(count))
         self.classifier = nn.Linear(count * hidden, self.classes)
+
+    def parameter_groups(self, lr: float, weight_decay: float, filter_lr: float) -> list[dict[str, object]]:
+        """Return the parameter groups of the optimiser: the products, the attention and the classifier."""
+        parts = [
+            ([*self.products.parameters(), self.bias], None),
+            ([self.attention], self.attention_decay),
+            (list(self.classifier.parameters()), self.classifier_decay),
+        ]
+        return [
+            {"params": parameters, "lr": lr, "weight_decay": weight_decay if decay is None else decay}
+            for parameters, decay in parts
+        ]
 
     def hops(self, x: FeatureTable) -> list[FeatureTable]:
         """Return X, ÂX, ÃX, Â²X, Ã²X, ..., 2K + 1 tables."""
