@@ -1,9 +1,12 @@
 """Estimates: small work is measured, large work is scaled; nothing is written."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from gpatcher.datasets.synthetic import csbm, rmat
+from gpatcher.graph.split import Split
 from gpatcher.patches.ppr import PPR
 from gpatcher.runs.estimate import Estimate, _fold, estimate_fit, estimate_patches
 from gpatcher.runs.fit import FitOptions
@@ -31,12 +34,27 @@ def test_more_epochs_take_longer():
 
 def test_a_large_graph_is_folded_with_its_degrees():
     graph = csbm(phi=0.5, n=6000, features=4)
-    small, scale = _fold(graph)
+    small, scale = _fold(graph, 4000)
     assert (small.n, scale) == (4000, 1.5)
     assert small.x.shape == (4000, 4)
     degree, mean = (np.diff(g.indptr).mean() for g in (small, graph))
     assert degree == pytest.approx(mean, rel=0.1)
     assert sum(small.splits[0].sizes) == pytest.approx(sum(graph.splits[0].sizes) / 1.5, rel=0.1)
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_large_graph_with_few_labels(given):
+    graph = csbm(phi=0.5, n=6000, features=4)
+    y = np.full(graph.n, -1)
+    y[:60] = graph.y[:60]
+    split = Split(np.arange(30), np.arange(30, 45), np.arange(45, 60))
+    graph = replace(graph, y=y, splits=(split,) if given else ())
+    for most in (500, 4000):
+        small, _ = _fold(graph, most)
+        assert small.n == most
+        assert 16 <= (small.y >= 0).sum() <= 60
+    settings = resolve_settings("fast", changes={"train.epochs": 5})[0]
+    assert estimate_fit(graph, "fast", settings, FitOptions()).seconds > 0
 
 
 def test_in_words():

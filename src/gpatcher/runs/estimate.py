@@ -14,17 +14,20 @@ import numpy as np
 import scipy.sparse as sp
 
 from gpatcher.arrays import IntArray
+from gpatcher.estimator.base import NodeModel
 from gpatcher.estimator.classifier import GPatcherClassifier, GPatcherRegressor, PatchModel
 from gpatcher.estimator.ensemble import QUALITIES, AutoClassifier, AutoRegressor
 from gpatcher.estimator.members import choose_jobs, make_folds
 from gpatcher.estimator.memory import peak_rss_mb, reset_peak
 from gpatcher.graph.graph import Graph
-from gpatcher.graph.split import Split, plan_runs
+from gpatcher.graph.split import Split, is_labelled, plan_runs
 from gpatcher.patches.ppr import PPR, push_patches
 from gpatcher.runs.fit import FitOptions
 from gpatcher.runs.settings import AUTO, complete
 
 _NODES = 4_000  # of the graph that is trained on
+_FIRST = 500  # of the graph that is trained on before it, so that loading and compiling code is not measured
+_LABELS = 8  # per class, in each part of the split of that graph
 _EPOCHS = 4
 _BEST_EPOCH = 100  # a typical one; training goes on for the patience after it
 _REFIT = 0.4  # fraction of the members of an ensemble that are trained again on all labels
@@ -71,39 +74,40 @@ def estimate_table(nodes: int, size: int, each: float, cores: int) -> Estimate:
 
 def estimate_fit(graph: Graph, model: str, settings: dict[str, Any], options: FitOptions) -> Estimate:
     """Estimate what `fit_splits` takes, from a few epochs of each model."""
-    small, scale = _fold(graph)
+    small, scale = _fold(graph, _NODES)
     runs = len(plan_runs(graph, options.splits, options.seed))
     split = graph.splits[0] if graph.splits else None
-    reset_peak()
-    before = peak_rss_mb()
-    seconds = disk = 0.0
-    jobs = 1
+    models: list[NodeModel]
     if model == AUTO:
         quality = QUALITIES[settings["auto"]["quality"]]
         kind = AutoRegressor if graph.is_regression else AutoClassifier
         classifier = kind(quality=settings["auto"]["quality"], memory=options.memory)
         chosen, _ = classifier._applicable(graph, quality.members)
+        models = [candidate.make(memory=options.memory) for candidate in chosen]
         folds = 1
         if options.cross_validate and split is not None:
             folds = len(make_folds(graph, split, quality.folds, options.seed) or [split])
         jobs = choose_jobs(graph, options.jobs, options.device)
         again = _REFIT if options.refit else 0.0
-        for candidate in chosen:
-            prepare, train, size = _measure(candidate.make(memory=options.memory), small, scale)
-            seconds += prepare * (1 + again) + train * (folds + again)
-            disk += size * (folds + 1) * _REFIT
-        budget = settings["auto"].get("budget")
-        seconds = min(seconds / jobs, budget or np.inf)
+        prepares, fits, saved = 1 + again, folds + again, (folds + 1) * _REFIT
+        limit = settings["auto"].get("budget") or np.inf
     else:
-        how: dict[str, Any] = {"memory": options.memory, "device": options.device}
         one = GPatcherRegressor if graph.is_regression else GPatcherClassifier
-        single = one.from_settings(complete(settings, model), **how)
-        prepare, train, size = _measure(single, small, scale)
-        seconds, disk = prepare + runs * train, size
+        models = [one.from_settings(complete(settings, model), memory=options.memory, device=options.device)]
+        prepares, fits, saved, jobs, limit = 1 / runs, 1.0, 1.0, 1, np.inf  # prepared once for all runs
+    for first in models if scale > 1 else ():
+        _measure(first, _fold(graph, _FIRST)[0], 1.0)
+    reset_peak()
+    before = peak_rss_mb()
+    seconds = disk = 0.0
+    for each in models:
+        prepare, train, size = _measure(each, small, scale)
+        seconds += prepares * prepare + fits * train
+        disk += saved * size
+    seconds = runs * min(seconds / jobs, limit)
     grown = (peak_rss_mb() - before) * scale * 2**20
     memory = (before * 2**20 + grown) * (1 if jobs == 1 else 1 + jobs / 2)
     files = graph.nbytes + graph.n * (40 + 4 * graph.num_outputs) + _PAGE
-    seconds *= runs if model == AUTO else 1
     return Estimate(_START + seconds * (1 + _AFTER), int(memory), int(disk + files))
 
 
@@ -127,27 +131,33 @@ def _measure(classifier: Any, graph: Graph, scale: float) -> tuple[float, float,
     return prepare * scale ** (3 if spectral else 1), train * scale, size * scale
 
 
-def _fold(graph: Graph) -> tuple[Graph, float]:
-    """Return a graph of at most 4,000 nodes with the degrees of a sample of nodes, and how much smaller it is.
+def _fold(graph: Graph, most: int) -> tuple[Graph, float]:
+    """Return a graph of at most ``most`` nodes with the degrees of a sample of nodes, and how much smaller it is.
 
-    The edges of the sampled nodes end at other sampled nodes instead of at their own neighbours.
+    The edges of the sampled nodes end at other sampled nodes instead of at their own neighbours. Some nodes of each
+    part of the split, or with a label, are always in the sample.
     """
-    if graph.n <= _NODES:
+    if graph.n <= most:
         return graph, 1.0
     rng = np.random.default_rng(0)
-    kept = np.sort(rng.choice(graph.n, _NODES, replace=False))
-    rows = np.repeat(np.arange(_NODES), np.diff(graph.indptr)[kept])
-    targets = np.concatenate([np.asarray(graph.neighbours(v)) for v in kept]) % _NODES
+    parts = [part for split in graph.splits[:1] for part in (split.train, split.val, split.test)]
+    if not parts and graph.y is not None:
+        parts = [np.flatnonzero(is_labelled(graph.y))]
+    needed = [rng.permutation(part)[: min(_LABELS * graph.num_outputs, most // 4)] for part in parts]
+    order = np.concatenate([*needed, rng.permutation(graph.n)])
+    kept = np.sort(order[np.sort(np.unique(order, return_index=True)[1])][:most])
+    rows = np.repeat(np.arange(most), np.diff(graph.indptr)[kept])
+    targets = np.concatenate([np.asarray(graph.neighbours(v)) for v in kept]) % most
     if not graph.is_directed:  # half of the entries, and their reverse ones
         half = rng.random(len(rows)) < 0.5
         rows, targets = np.concatenate([rows[half], targets[half]]), np.concatenate([targets[half], rows[half]])
-    adjacency = sp.csr_array((np.ones(len(rows), np.float32), (rows, targets)), shape=(_NODES, _NODES))
+    adjacency = sp.csr_array((np.ones(len(rows), np.float32), (rows, targets)), shape=(most, most))
     adjacency.sum_duplicates()
     y: Any = None if graph.y is None else np.asarray(graph.y)[kept]
     splits = tuple(_folded(split, kept) for split in graph.splits[:1])
     x = None if graph.x is None else graph.x[kept]
     edges = adjacency.indptr.astype(np.int64), adjacency.indices.astype(np.int32)
-    return Graph(*edges, x=x, y=y, classes=graph.classes, splits=splits), graph.n / _NODES
+    return Graph(*edges, x=x, y=y, classes=graph.classes, splits=splits), graph.n / most
 
 
 def _folded(split: Split, kept: IntArray) -> Split:
