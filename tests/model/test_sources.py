@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 
 from gpatcher.graph.graph import Graph
-from gpatcher.model.gpatcher import READOUTS, GPatcher, ModelConfig, split_views
+from gpatcher.model.gpatcher import READOUTS, GPatcher, ModelConfig
 from gpatcher.model.inputs import FeatureTable
+from gpatcher.model.views import split_views
 from gpatcher.patches import PPR, AdaptiveFilter, HeatKernel, PolynomialFilter, SharedFilter
 from gpatcher.patches.store import write_patches
 

@@ -14,7 +14,7 @@ from gpatcher.errors import InputError
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
-from gpatcher.model.gpatcher import split_views
+from gpatcher.model.views import split_views
 from gpatcher.tables.encoder import TableEncoder
 from gpatcher.tables.load import load_tables
 from gpatcher.trust.attribution import TOLERANCE, _gauss_legendre

@@ -20,7 +20,8 @@ from gpatcher.estimator.base import NodeModel
 from gpatcher.estimator.classifier import PatchModel
 from gpatcher.estimator.ensemble import AutoModel
 from gpatcher.io import write_bytes
-from gpatcher.model.gpatcher import GPatcher, split_views
+from gpatcher.model.gpatcher import GPatcher
+from gpatcher.model.views import split_views
 from gpatcher.patches.extract import extractor_parameters
 from gpatcher.training.task import Regression
 

@@ -23,6 +23,7 @@ from gpatcher.errors import InputError, check_memory
 from gpatcher.model.dropout import Dropout, dropout
 from gpatcher.model.inputs import FeatureTable, SparseProduct
 from gpatcher.model.mixer import PatchMixer
+from gpatcher.model.views import PatchView, mean_weights
 from gpatcher.patches.base import PatchSource
 
 READOUTS = ("ego", "mean", "mixer")
@@ -112,52 +113,10 @@ class ModelConfig:
         if self.head_layers not in (1, 2):
             raise InputError(f"head_layers must be 1 or 2, got {self.head_layers}")
 
-
-@dataclass(frozen=True, eq=False)
-class PatchView:
-    """The patches of a batch from one source."""
-
-    index: Tensor  # (b, p): row of each member; arbitrary where mask is 0
-    score: Tensor  # (b, p)
-    mask: Tensor  # (b, p): 1 where a position has a member, else 0
-    means: FeatureTable | None = None  # (b, rows): weights of the mean as a sparse matrix, if they are constant
-    counts: FeatureTable | None = None  # (b, rows): weights of the label histogram
-    members: SparseProduct | None = None  # (b p, rows): each position's member, for a faster gradient of `gather`
-
-    def weights(self, ego: bool, divide: bool) -> Tensor:
-        """Return the scores, with or without the node's own, divided by their sum or not; shape (b, p)."""
-        weight = self.score
-        if not ego:
-            weight = torch.cat([torch.zeros_like(weight[:, :1]), weight[:, 1:]], 1)
-        return weight / weight.abs().sum(1, keepdim=True).clamp_min(1e-9) if divide else weight
-
-    def gather(self, rows: Tensor) -> Tensor:
-        """Return the rows of each patch, scaled by scores of mean magnitude 1; shape (b, p, h)."""
-        total = self.score.abs().sum(1, keepdim=True).clamp_min(1e-9)
-        scale = self.score * self.mask.sum(1, keepdim=True) / total
-        if self.members is not None:
-            return self.members(scale.flatten(), rows).view(*scale.shape, -1)
-        return F.embedding(self.index, rows) * scale[..., None]
-
-    def mean(self, h: Tensor, config: ModelConfig) -> Tensor:
-        """Return the score-weighted mean (or sum) over each patch of rows of ``h``, shape (b, h)."""
-        if self.means is not None:
-            return self.means.linear(h)
-        weights = self.weights(config.mean_ego, config.aggregate == "mean")
-        return F.embedding_bag(self.index, h, mode="sum", per_sample_weights=weights)
-
-    def histogram(self, labels: Tensor) -> Tensor:
-        """Return the score-weighted mean of the other members' one-hot labels, shape (b, C)."""
-        if self.counts is not None:
-            return self.counts.linear(labels)
-        weights = self.weights(ego=False, divide=True)
-        return F.embedding_bag(self.index, labels, mode="sum", per_sample_weights=weights)
-
-
-def split_views(index: Tensor, score: Tensor, mask: Tensor, sizes: Sequence[int]) -> list[PatchView]:
-    """Return the views of several sources from tensors that hold their positions side by side."""
-    parts = (torch.split(tensor, list(sizes), 1) for tensor in (index, score, mask))
-    return [PatchView(*view) for view in zip(*parts, strict=True)]
+    @property
+    def mean_weighting(self) -> tuple[bool, bool]:
+        """Whether the node itself is part of the mean, and whether scores are divided by their sum."""
+        return self.mean_ego, self.aggregate == "mean"
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +164,7 @@ class Round(nn.Module):
         """Return the readouts side by side, shape (b, width), of patches whose members are rows of ``h``."""
         parts = {"ego": h.index_select(0, views[0].index[:, 0])}
         if "mean" in self.config.readout:
-            parts["mean"] = torch.cat([view.mean(h, self.config) for view in views], 1)
+            parts["mean"] = torch.cat([view.mean(h, *self.config.mean_weighting) for view in views], 1)
         if "mixer" in self.config.readout:
             rows = self.rows(h) if rows is None else rows
             mixed = [mixer(view.gather(rows), view.mask) for view, mixer in zip(views, self.mixers, strict=True)]
@@ -354,7 +313,7 @@ class GPatcher(nn.Module):
         if source.learned:
             return view
         if "mean" in self.config.readout:
-            means = FeatureTable(mean_weights(view, n, self.config.mean_ego, self.config.aggregate == "mean"))
+            means = FeatureTable(mean_weights(view, n, *self.config.mean_weighting))
             means._product  # noqa: B018  # built here, so that a prefetching thread does this work
             view = replace(view, means=means)
         if "mixer" in self.config.readout:
@@ -453,7 +412,7 @@ class GPatcher(nn.Module):
             views = self._views(nodes)
             for i, source in enumerate(self.sources):
                 if "mean" in self.config.readout and not source.learned:
-                    weights = mean_weights(views[i], n, self.config.mean_ego, self.config.aggregate == "mean")
+                    weights = mean_weights(views[i], n, *self.config.mean_weighting)
                     views[i] = replace(views[i], means=FeatureTable(weights, device))
                 if self.reads_labels and not source.learned:
                     counts = FeatureTable(mean_weights(views[i], n, ego=False, divide=True), device)
@@ -543,12 +502,3 @@ def count_parameters(
     count, read = round_(jumped, config.residual)
     head = [read + label_columns, *[hidden] * (config.head_layers - 1), classes]
     return total + count + sum(linear(a, b) for a, b in itertools.pairwise(head))
-
-
-def mean_weights(view: PatchView, n: int, ego: bool, divide: bool) -> sp.csr_array:
-    """Return the weights of the mean of constant patches as a sparse matrix, shape (b, n)."""
-    weights = view.weights(ego, divide).numpy(force=True)
-    mask = view.mask.numpy(force=True) > 0
-    mask &= weights != 0
-    indptr = np.concatenate([[0], mask.sum(1).cumsum()])
-    return sp.csr_array((weights[mask], view.index.numpy(force=True)[mask], indptr), shape=(len(mask), n))

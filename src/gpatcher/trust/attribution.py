@@ -12,8 +12,9 @@ from torch import Tensor
 
 from gpatcher.arrays import FloatArray, IntArray
 from gpatcher.errors import InputError
-from gpatcher.model.gpatcher import GPatcher, split_views
+from gpatcher.model.gpatcher import GPatcher
 from gpatcher.model.inputs import FeatureTable
+from gpatcher.model.views import split_views
 from gpatcher.trust.field import Field, receptive_field
 
 TOLERANCE = 1e-3  # target for the remainder, relative to the explained difference (at least 1 logit)

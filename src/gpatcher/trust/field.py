@@ -8,8 +8,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from gpatcher.model.gpatcher import GPatcher, PatchView, mean_weights
+from gpatcher.model.gpatcher import GPatcher
 from gpatcher.model.inputs import FeatureTable
+from gpatcher.model.views import PatchView, mean_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,5 +63,5 @@ def receptive_field(model: GPatcher, node: int) -> Field:
         width = source.size if "mixer" in model.config.readout else width
         position = order[torch.searchsorted(ordered, index.clamp_min(0)).clamp_max(len(nodes) - 1)]
         views.append(PatchView(position[:, :width], score[:, :width], mask[:, :width]))
-    means = [mean_weights(view, len(nodes), model.config.mean_ego, model.config.aggregate == "mean") for view in views]
+    means = [mean_weights(view, len(nodes), *model.config.mean_weighting) for view in views]
     return Field(nodes, within, views, means)
