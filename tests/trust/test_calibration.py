@@ -99,6 +99,18 @@ def test_too_few_nodes_to_cross_validate():
     assert choose_temperature(logits, y) == 1.0
 
 
+def test_a_few_very_wrong_predictions_do_not_move_all_probabilities():
+    """The likelihood asks for a higher temperature; the others are right nine times in ten, as they say."""
+    logits = np.zeros((1000, 2))
+    logits[:, 0] = np.log(9)
+    logits[:10, 0] = 12.0
+    y = np.zeros(1000, int)
+    y[:10] = 1
+    y[10::10] = 1
+    assert fit_temperature(logits, y) > 1.2
+    assert choose_temperature(logits, y) == 1.0
+
+
 def test_scaling_lowers_the_error_and_keeps_the_classes():
     logits, y = draw(4000, temperature=4.0)
     calibration = calibrate(logits, y)
