@@ -239,11 +239,7 @@ CHECKS = [
             },
             {"lr": lr, "weight_decay": decay, "epochs": 1500, "patience": 100},
             seen="github.com/sunilkmaurya/FSGNN, README and run_classification_3_hop.sh",
-            reason=(
-                "not explained. One weight decay for all parameters had given less. With D of the edges out of and into "
-                "nodes Chameleon gave 71.3; the degrees of the authors' code replaced it after that, with 75.6 in place "
-                "of 72.6 on validation (two splits)"
-            ),
+            reason="not explained. One weight decay for all parameters had given less",
         )
         for dataset, published, dropout, lr, decay, attention_decay, classifier_decay in (
             ("texas", 87.3, 0.7, 0.01, 1e-3, 1e-3, 0.0),
