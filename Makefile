@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install  ## train four models on generated graphs: a table here, pages in demo/
 	$(BIN)/python tools/demo.py --out demo
 
-test: install  ## run the tests, about a quarter of an hour on two cores
+test: install  ## run the tests, 5 to 15 minutes on two cores
 	$(TEST)
 
 test-all: install  ## run all tests, the slow ones too

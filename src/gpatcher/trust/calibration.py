@@ -77,7 +77,7 @@ def fit_temperature(logits: npt.ArrayLike, y: npt.ArrayLike) -> float:
 def choose_temperature(logits: npt.ArrayLike, y: npt.ArrayLike, seed: int = 0) -> float:
     """Return the fitted temperature if it helps on nodes that it was not fitted on, else 1.
 
-    It must lower the log loss by one standard error in five folds, since a temperature fitted on a few dozen nodes may
+    It must lower the log loss by two standard errors in five folds, since a temperature fitted on a few dozen nodes may
     be worse than none, and must not raise the expected calibration error: the likelihood may grow by a few nodes with
     very wrong predictions while the probabilities of all others move away from the accuracy.
     """
@@ -92,7 +92,7 @@ def choose_temperature(logits: npt.ArrayLike, y: npt.ArrayLike, seed: int = 0) -
     gain = _log_loss(logits, y) - _log_loss(scaled, y)
     standard_error = gain.std(ddof=1) / math.sqrt(len(y))
     before, after = (reliability(scipy.special.softmax(z, axis=1), y).error for z in (logits, scaled))
-    return fit_temperature(logits, y) if gain.mean() > standard_error and after <= before else 1.0
+    return fit_temperature(logits, y) if gain.mean() > 2 * standard_error and after <= before else 1.0
 
 
 def _log_loss(logits: FloatArray, y: IntArray) -> FloatArray:
