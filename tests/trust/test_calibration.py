@@ -66,7 +66,8 @@ def test_the_temperature_is_one_where_all_predictions_are_correct():
     assert fit_temperature([[2.0, 0.0], [0.0, 1.0]], [0, 1]) == 1.0
 
 
-def test_choice_of_the_temperature_on_few_nodes():
+@pytest.mark.parametrize(("nodes", "kept"), [(40, 0.4), (80, 0.9)])
+def test_choice_of_the_temperature_on_few_nodes(nodes, kept):
     """Cross-validation limits the harm where the raw probabilities are calibrated, and keeps the gain elsewhere."""
     fresh, _ = draw(4000, seed=999)
 
@@ -75,11 +76,11 @@ def test_choice_of_the_temperature_on_few_nodes():
         return -(true * log_softmax(fresh / t, axis=1)).sum(1).mean()
 
     for temperature in (1.0, 3.0):
-        samples = [draw(40, temperature=temperature, seed=seed) for seed in range(40)]
+        samples = [draw(nodes, temperature=temperature, seed=seed) for seed in range(40)]
         raw = loss(1.0, temperature)
         fitted = np.mean([loss(fit_temperature(*sample), temperature) for sample in samples]) - raw
         chosen = np.mean([loss(choose_temperature(*sample), temperature) for sample in samples]) - raw
-        assert chosen < 0.8 * fitted if temperature == 1 else chosen < 0.9 * fitted < 0
+        assert chosen < 0.2 * fitted if temperature == 1 else chosen < kept * fitted < 0
     assert choose_temperature(*draw(20_000, temperature=3.0)) == fit_temperature(*draw(20_000, temperature=3.0))
     assert choose_temperature(np.empty((0, 3)), np.empty(0, int)) == 1.0
 
