@@ -1,6 +1,7 @@
 """The commands bench, tune and report, as a user runs them."""
 
 import json
+from importlib import import_module
 
 import pytest
 from typer.testing import CliRunner
@@ -25,9 +26,11 @@ def tiny(monkeypatch):
         splits="0,1",
         view="sweep",
     )
+    # all are imported before the first is changed: one imported later would keep the change
+    modules = [import_module(f"gpatcher.bench.{name}") for name in ("plan", "leaderboard", "tuning")]
     load = load_experiment
-    for place in ("gpatcher.bench.plan", "gpatcher.bench.leaderboard", "gpatcher.bench.tuning"):
-        monkeypatch.setattr(f"{place}.load_experiment", lambda name: experiment if name == "csbm_sweep" else load(name))
+    for module in modules:
+        monkeypatch.setattr(module, "load_experiment", lambda name: experiment if name == "csbm_sweep" else load(name))
 
 
 def invoke(*arguments):
