@@ -79,7 +79,7 @@ def test_fit_and_predict(graph, extractor, quick):
 
 
 def test_probabilities_are_calibrated_unless_raw_ones_are_asked_for(tmp_path, quick):
-    graph = csbm(phi=0.1, n=200, features=20)  # hard enough for a few mistakes
+    graph = csbm(phi=0.1, n=1500, features=20)  # hard enough for a few mistakes
     model = quick(train={"epochs": 30, "lr": 0.02}).fit(graph)
     logits = torch.from_numpy(model.decision_function())
     t = model.calibration_.temperature
