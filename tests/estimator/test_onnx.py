@@ -38,8 +38,9 @@ def served(path, inputs):
             "model": {"rounds": 3, "norm": "batch", "readout": ("ego", "mean", "labels"), "jump": True},
         },
         {"name": [{"name": "hop", "size": 4}], "model": {"rounds": 3, "readout": ("ego", "mean"), "residual": False}},
+        {"name": [{"name": "hop", "size": 4}], "model": {"rounds": 3, "readout": ("ego", "mean"), "selection": True}},
     ],
-    ids=["sparse with empty positions", "fixed, learned and labels", "rounds and labels", "rounds that replace"],
+    ids=["sparse with empty positions", "fixed, learned and labels", "rounds and labels", "replace", "selection"],
 )
 def test_the_outputs_agree(graph, tmp_path, quick, options):
     model = quick(**options, train={"epochs": 6}).fit(graph)

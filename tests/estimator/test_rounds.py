@@ -39,7 +39,7 @@ def directed():
     return Graph.from_edge_index(pairs[pairs[:, 0] != pairs[:, 1]].T, x=x, y=y, num_nodes=70)
 
 
-def deep(sources, *, rounds=2, norm="batch", residual=True, structure=(), **train):
+def deep(sources, *, rounds=2, norm="batch", residual=True, selection=False, structure=(), **train):
     return GPatcherClassifier(
         patches=sources,
         features=FeatureConfig(structure=structure),
@@ -49,6 +49,7 @@ def deep(sources, *, rounds=2, norm="batch", residual=True, structure=(), **trai
             rounds=rounds,
             norm=norm,
             residual=residual,
+            selection=selection,
             jump=True,
             readout=("ego", "mean", "mixer", "labels"),
         ),
@@ -56,9 +57,13 @@ def deep(sources, *, rounds=2, norm="batch", residual=True, structure=(), **trai
     )
 
 
-@pytest.mark.parametrize(("norm", "residual"), [("layer", True), ("batch", True), ("batch", False)])
-def test_a_loaded_model_predicts_the_same(directed, sources, norm, residual, tmp_path):
-    model = deep(sources, norm=norm, residual=residual).fit(directed)
+@pytest.mark.parametrize(
+    "options",
+    [{"norm": "layer"}, {"norm": "batch"}, {"norm": "batch", "residual": False}, {"selection": True}],
+    ids=str,
+)
+def test_a_loaded_model_predicts_the_same(directed, sources, options, tmp_path):
+    model = deep(sources, **options).fit(directed)
     model.save(tmp_path)
     loaded = GPatcherClassifier.load(tmp_path, directed)
     assert (loaded.extractors_, loaded.model) == (model.extractors_, model.model)
@@ -88,10 +93,12 @@ def logits_on_the_extended_graph(model, unseen):
     return predict_logits(other, prepared.x, unseen.nodes).numpy()
 
 
-@pytest.mark.parametrize(("rounds", "residual"), [(1, True), (2, True), (2, False)])
+@pytest.mark.parametrize(
+    "options", [{"rounds": 1}, {"rounds": 2}, {"rounds": 2, "residual": False}, {"selection": True}], ids=str
+)
 @pytest.mark.parametrize("structure", [(), ("degree", "clustering")], ids=["features", "structure"])
-def test_unseen_nodes_get_the_answer_of_the_extended_graph(directed, sources, rounds, residual, structure, tmp_path):
-    model = deep(sources, rounds=rounds, residual=residual, structure=structure).fit(directed)
+def test_unseen_nodes_get_the_answer_of_the_extended_graph(directed, sources, options, structure, tmp_path):
+    model = deep(sources, structure=structure, **options).fit(directed)
     before = model.decision_function()
     unseen = join(directed)
     logits = model.decision_function(unseen)

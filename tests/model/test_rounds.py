@@ -251,6 +251,7 @@ def test_bad_settings_are_named(graph):
         {"rounds": 3, "jump": True, "norm": "none", "layers": 3},
         {"rounds": 3, "jump": True, "residual": False},
         {"mixer_hidden": None, "head_layers": 2},
+        {"rounds": 2, "selection": True},
     ],
 )
 def test_parameters_are_counted_before_the_model_is_built(graph, readout, options):

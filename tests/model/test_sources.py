@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from gpatcher.graph.graph import Graph
 from gpatcher.model.gpatcher import READOUTS, GPatcher, ModelConfig
 from gpatcher.model.inputs import FeatureTable
-from gpatcher.model.views import split_views
+from gpatcher.model.views import PatchView, split_views
 from gpatcher.patches import PPR, AdaptiveFilter, HeatKernel, PolynomialFilter, SharedFilter
 from gpatcher.patches.store import write_patches
 
@@ -80,16 +80,25 @@ def gathered_first(model, x, nodes):
                 rows[mask] = model.rounds[-1].rows(h) * scale[:, None]
                 mixer = model.rounds[-1].mixers[number]
                 parts["mixer"].append(mixer.norm(mixer.blocks(rows[None])[0][mask].mean(0)))
-        readouts.append(torch.cat([gates[name] * part for name in model.config.readout for part in parts[name]]))
+        read = [gates[name] * part for name in model.config.readout for part in parts[name]]
+        if model.config.selection:
+            weights = torch.exp(model.rounds[-1].selection)
+            weights = weights / weights.sum()
+            read = [
+                weight * part / (part**2).sum().sqrt().clamp_min(1e-9)
+                for weight, part in zip(weights, read, strict=True)
+            ]
+        readouts.append(torch.cat(read))
     return model.classifier(torch.stack(readouts))
 
 
 # ------------------------------------------------------------------------------------------------ numbers
 
 
+@pytest.mark.parametrize("selection", [False, True])
 @pytest.mark.parametrize("readout", [READOUTS, ("mean",), ("mixer", "ego")], ids="+".join)
-def test_logits_are_those_of_patches_built_one_by_one(graph, extractors, readout):
-    config = ModelConfig(hidden=8, mixer_hidden=5, readout=readout, ego_gate=0.7, mixer_gate=0.3)
+def test_logits_are_those_of_patches_built_one_by_one(graph, extractors, readout, selection):
+    config = ModelConfig(hidden=8, mixer_hidden=5, readout=readout, ego_gate=0.7, mixer_gate=0.3, selection=selection)
     model = make_model(graph, extractors, config).eval()
     randomise(model)
     nodes = torch.tensor([4, 0, N - 1, 17])
@@ -114,10 +123,11 @@ def test_shapes(graph, extractors):
     assert model(FeatureTable(graph.x), batch).shape == (3, CLASSES)
 
 
-@pytest.mark.parametrize("head_layers", [1, 2])
+@pytest.mark.parametrize(("head_layers", "selection"), [(1, False), (1, True), (2, False)])
 @pytest.mark.parametrize("skip", [True, False])
-def test_gradient_reaches_every_parameter(graph, extractors, head_layers, skip):
-    config = ModelConfig(hidden=8, mixer_hidden=5, dropout=0.0, input_dropout=0.0, head_layers=head_layers, skip=skip)
+def test_gradient_reaches_every_parameter(graph, extractors, head_layers, selection, skip):
+    size = {"hidden": 8, "mixer_hidden": 5, "head_layers": head_layers}
+    config = ModelConfig(**size, dropout=0.0, input_dropout=0.0, selection=selection, skip=skip)
     model = make_model(graph, extractors, config)
     logits = model(FeatureTable(graph.x), torch.arange(N))
     F.cross_entropy(logits, torch.as_tensor(np.array(graph.y))).backward()
@@ -126,7 +136,24 @@ def test_gradient_reaches_every_parameter(graph, extractors, head_layers, skip):
         if skip and name.endswith("token_mlp.3.bias"):  # see tests/model/test_gpatcher.py
             assert parameter.grad.abs().max() < 1e-6, name
         else:
-            assert parameter.grad.abs().max() > 1e-5, name
+            assert parameter.grad.abs().max() > (1e-6 if selection else 1e-5), name
+
+
+@pytest.mark.parametrize("extractor", [PPR(size=5), AdaptiveFilter(size=5, K=4)], ids=["fixed", "learned"])
+def test_selection_starts_equal_has_no_weight_decay_and_reads_unit_rows(graph, extractor):
+    config = ModelConfig(hidden=8, mixer_hidden=5, readout=("ego", "mean"), selection=True)
+    model = make_model(graph, [extractor], config).eval()
+    [round_] = model.rounds
+    h = model.encode(FeatureTable(graph.x)).detach()
+    index, score = model.sources[0](torch.arange(N))
+    view = PatchView(index.clamp_min(0), score, (index >= 0).float())
+    read = round_(h, [view]).view(N, 2, 8).norm(dim=2)
+    np.testing.assert_allclose(read[:-2].detach(), 0.5, atol=1e-6)
+    np.testing.assert_allclose(read[-2:].detach(), [[0.5, 0.0]] * 2, atol=1e-6)  # isolated: nothing to read
+    groups = model.parameter_groups(0.01, 0.1, 0.5)
+    [decay] = {group["weight_decay"] for group in groups for p in group["params"] if p is round_.selection}
+    assert decay == 0
+    assert sorted(id(p) for group in groups for p in group["params"]) == sorted(map(id, model.parameters()))
 
 
 @pytest.mark.parametrize("extractor", [PPR(size=5), AdaptiveFilter(size=5, K=4)], ids=["fixed", "learned"])

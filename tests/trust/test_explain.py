@@ -113,6 +113,8 @@ ROUNDS = {
         {"rounds": 3, "readout": ("ego", "mean"), "norm": "batch", "aggregate": "sum"},
     ),
     "rounds that replace": ("ppr", {"rounds": 3, "readout": ("ego", "mean"), "norm": "batch", "residual": False}),
+    "selection": (TWO, {"selection": True, "head_layers": 2}),
+    "two rounds with selection": (DIRECTED, {"rounds": 2, "readout": ("ego", "mean"), "selection": True}),
     "rounds with mixers": ("ppr", {"rounds": 2, "norm": "batch", "skip": True}),
     "labels": (TWO, {"readout": ("ego", "mean", "mixer", "labels")}),
     "labels alone beside the mean": ("ppr", {"readout": ("mean", "labels")}),

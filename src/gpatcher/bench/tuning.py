@@ -53,6 +53,7 @@ _PATCHER: Space = {
     "model.skip": [False, True],
     "model.mixer_gate": [1.0, 0.1],
     "model.ego_gate": [1.0, 0.1],
+    "model.selection": [False, True],
     "model.mean_ego": [False, True],
     "model.head_layers": [1, 2],
     "train.ema_decay": [0.0, 0.95],
@@ -116,6 +117,7 @@ _DEEP: Space = {
     "model.rounds": [4, 1, 2, 8, 15],
     "model.norm": ["batch", "layer"],
     "model.residual": [True, False],
+    "model.selection": [False, True],
     "model.aggregate": ["sum", "mean"],
     # not the mixer: over 512 positions it takes minutes for a run on 183 nodes, and in five trials it never won
     "model.readout": ["ego,mean", "mean", "ego,mean,labels"],
@@ -136,6 +138,17 @@ _ONE_ROUND = {
     "train.weight_decay": 5e-3,
     "train.monitor": "loss",
 }
+_SELECTION = {
+    "patches": _OUT_AND_IN,
+    "model.rounds": 1,
+    "model.selection": True,
+    "model.dropout": 0.2,
+    "model.input_dropout": 0.0,
+    "model.head_layers": 2,
+    "train.weight_decay": 2e-3,
+    "train.monitor": "loss",
+    "train.epochs": 1500,
+}
 _ONE_DIRECTION = {
     "patches": "hop:size=512,direction=out",
     "model.jump": True,
@@ -146,6 +159,7 @@ _ONE_DIRECTION = {
 }
 _DEEP_STARTS: list[dict[str, Any]] = [
     {**_ONE_ROUND, "features.adjacency_features": True},
+    _SELECTION,
     _ONE_DIRECTION,
     {},
     _TWO_ROUNDS,

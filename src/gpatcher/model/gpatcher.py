@@ -66,6 +66,9 @@ class ModelConfig:
         Xu et al., 2018).
     ego_gate, mixer_gate : float
         Fixed factors that scale these readouts; smaller ones learn more slowly.
+    selection : bool
+        Whether a round selects softly among what it reads, as FSGNN does (Maurya et al., 2021): each readout of each
+        source is divided by its L2 norm and multiplied by a learned weight; the weights are a softmax.
     mean_ego : bool
         Whether the node itself is part of the mean.
     aggregate : {"mean", "sum"}
@@ -88,6 +91,7 @@ class ModelConfig:
     jump: bool = False
     ego_gate: float = 1.0
     mixer_gate: float = 1.0
+    selection: bool = False
     mean_ego: bool = False
     aggregate: str = "mean"
     head_layers: int = 1
@@ -157,19 +161,25 @@ class Round(nn.Module):
             self.mixers = nn.ModuleList(
                 PatchMixer(size, width, config.layers, config.dropout, config.skip) for size in sizes
             )
-        widths = {"ego": hidden, "mean": len(sizes) * hidden, "mixer": len(sizes) * width}
-        self.width = sum(widths[name] for name in config.readout if name in widths)
+        widths = {"ego": [hidden], "mean": [hidden] * len(sizes), "mixer": [width] * len(sizes)}
+        parts = [width for name in config.readout for width in widths.get(name, [])]
+        self.width = sum(parts)
+        self.selection = nn.Parameter(torch.zeros(len(parts))) if config.selection else None
 
     def forward(self, h: Tensor, views: Sequence[PatchView], rows: Tensor | None = None) -> Tensor:
         """Return the readouts side by side, shape (b, width), of patches whose members are rows of ``h``."""
-        parts = {"ego": h.index_select(0, views[0].index[:, 0])}
+        readouts = {"ego": [h.index_select(0, views[0].index[:, 0])]}
         if "mean" in self.config.readout:
-            parts["mean"] = torch.cat([view.mean(h, *self.config.mean_weighting) for view in views], 1)
+            readouts["mean"] = [view.mean(h, *self.config.mean_weighting) for view in views]
         if "mixer" in self.config.readout:
             rows = self.rows(h) if rows is None else rows
             mixed = [mixer(view.gather(rows), view.mask) for view, mixer in zip(views, self.mixers, strict=True)]
-            parts["mixer"] = torch.cat(mixed, 1)
-        return torch.cat([self.gates[name] * parts[name] for name in self.config.readout if name in parts], 1)
+            readouts["mixer"] = mixed
+        parts = [self.gates[name] * part for name in self.config.readout for part in readouts.get(name, [])]
+        if self.selection is not None:
+            weights = self.selection.softmax(0)
+            parts = [weight * F.normalize(part, dim=1) for weight, part in zip(weights, parts, strict=True)]
+        return torch.cat(parts, 1)
 
 
 class GPatcher(nn.Module):
@@ -467,14 +477,13 @@ class GPatcher(nn.Module):
             source.reselect()
 
     def parameter_groups(self, lr: float, weight_decay: float, filter_lr: float) -> list[dict[str, object]]:
-        """Return parameter groups; filters have their own learning rate and no weight decay."""
+        """Return parameter groups; filters have their own learning rate, they and selections no weight decay."""
         filters = [p for source in self.sources for p in source.parameters()]
-        ids = {id(p) for p in filters}
+        selections = [round_.selection for round_ in self.rounds if round_.selection is not None]
+        ids = {id(p) for p in (*filters, *selections)}
         rest = [p for p in self.parameters() if id(p) not in ids]
-        groups: list[dict[str, object]] = [{"params": rest, "lr": lr, "weight_decay": weight_decay}]
-        if filters:
-            groups.append({"params": filters, "lr": lr * filter_lr, "weight_decay": 0.0})
-        return groups
+        groups = [(rest, lr, weight_decay), (filters, lr * filter_lr, 0.0), (selections, lr, 0.0)]
+        return [{"params": params, "lr": rate, "weight_decay": decay} for params, rate, decay in groups if params]
 
 
 def count_parameters(
@@ -493,8 +502,9 @@ def count_parameters(
             count += (linear(width, mixed) if mixed != width else 0) + 2 * mixed
             channels, norms = (config.layers - 1) * 2 * linear(mixed, mixed), 2 * mixed * (2 * config.layers - 1)
             count += sum(config.layers * 2 * linear(size, size) + channels + norms for size in sizes)
-        widths = {"ego": width, "mean": len(sizes) * width, "mixer": len(sizes) * mixed}
-        return count, sum(widths[name] for name in config.readout if name in widths)
+        widths = {"ego": [width], "mean": [width] * len(sizes), "mixer": [mixed] * len(sizes)}
+        parts = [part for name in config.readout for part in widths.get(name, [])]
+        return count + config.selection * len(parts), sum(parts)
 
     hidden, jumped = config.hidden, config.hidden * (config.rounds if config.jump else 1)
     count, read = round_(hidden)
