@@ -49,7 +49,7 @@ def weights(source, n):
     return matrix
 
 
-@pytest.mark.parametrize(("norm", "jump"), [("layer", False), ("batch", True), ("none", False), ("layer", True)])
+@pytest.mark.parametrize(("norm", "jump"), [("layer", False), ("batch", True), ("none", False), ("unit", True)])
 @pytest.mark.parametrize("residual", [True, False])
 @pytest.mark.parametrize("kind", SOURCES)
 def test_rounds_are_the_formula(graph, kind, residual, norm, jump):
@@ -234,7 +234,7 @@ def test_a_class_without_training_labels_and_a_graph_without_edges(graph):
 def test_bad_settings_are_named(graph):
     with pytest.raises(InputError, match="some of ego, mean, mixer, and labels beside them, got labels"):
         ModelConfig(readout=("labels",))
-    with pytest.raises(InputError, match="norm must be one of none, layer, batch, got 'group'"):
+    with pytest.raises(InputError, match="norm must be one of none, layer, batch, unit, got 'group'"):
         ModelConfig(norm="group")
     with pytest.raises(InputError, match="rounds must be at least 1, got 0"):
         ModelConfig(rounds=0)
@@ -252,6 +252,7 @@ def test_bad_settings_are_named(graph):
         {"rounds": 3, "jump": True, "residual": False},
         {"mixer_hidden": None, "head_layers": 2},
         {"rounds": 2, "selection": True},
+        {"rounds": 3, "selection": True, "jump": True, "norm": "unit", "residual": False},
     ],
 )
 def test_parameters_are_counted_before_the_model_is_built(graph, readout, options):

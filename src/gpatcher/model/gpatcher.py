@@ -27,7 +27,20 @@ from gpatcher.model.views import PatchView, mean_weights
 from gpatcher.patches.base import PatchSource
 
 READOUTS = ("ego", "mean", "mixer")
-NORMS = {"none": nn.Identity, "layer": nn.LayerNorm, "batch": nn.BatchNorm1d}
+
+
+class UnitNorm(nn.Module):
+    """Divide each row by its L2 norm; a row of zeros stays as it is."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+
+    def forward(self, h: Tensor) -> Tensor:
+        """Return rows of norm 1."""
+        return F.normalize(h, dim=1)
+
+
+NORMS = {"none": nn.Identity, "layer": nn.LayerNorm, "batch": nn.BatchNorm1d, "unit": UnitNorm}
 _SPARSE = 0.25  # patches with a smaller fraction of filled positions are read as a sparse matrix
 CHUNK = 1 << 16  # nodes of a round at a time; larger graphs use gradient checkpointing
 _PRODUCTS = 1 << 15  # positions of a batch from which sparse products save more time than it takes to build them
@@ -56,8 +69,8 @@ class ModelConfig:
         With ``labels`` the classifier also reads the score-weighted histogram of the training labels in the patch.
     rounds : int
         Number of rounds R of gather and mix. All but the last update every node; the classifier reads the last.
-    norm : {"layer", "batch", "none"}
-        Normalisation of each round, if there are several.
+    norm : {"layer", "batch", "unit", "none"}
+        Normalisation of each round, if there are several; ``unit`` divides each row by its L2 norm.
     residual : bool
         Whether a round is added to its input, h ← h + dropout(relu(W · round(norm(h)))), or replaces it,
         h ← dropout(relu(norm(W · round(h)))), where W has a part for the node itself if ``readout`` has ``ego``.
@@ -68,7 +81,8 @@ class ModelConfig:
         Fixed factors that scale these readouts; smaller ones learn more slowly.
     selection : bool
         Whether a round selects softly among what it reads, as FSGNN does (Maurya et al., 2021): each readout of each
-        source is divided by its L2 norm and multiplied by a learned weight; the weights are a softmax.
+        source, with ``jump`` of each round too, is divided by its L2 norm and multiplied by a learned weight; the
+        weights are a softmax.
     mean_ego : bool
         Whether the node itself is part of the mean.
     aggregate : {"mean", "sum"}
@@ -161,10 +175,11 @@ class Round(nn.Module):
             self.mixers = nn.ModuleList(
                 PatchMixer(size, width, config.layers, config.dropout, config.skip) for size in sizes
             )
-        widths = {"ego": [hidden], "mean": [hidden] * len(sizes), "mixer": [width] * len(sizes)}
-        parts = [width for name in config.readout for width in widths.get(name, [])]
-        self.width = sum(parts)
-        self.selection = nn.Parameter(torch.zeros(len(parts))) if config.selection else None
+        nodes = [config.hidden] * (hidden // config.hidden)  # with jump, of each round before
+        widths = {"ego": nodes, "mean": nodes * len(sizes), "mixer": [width] * len(sizes)}
+        self.widths = [part for name in config.readout for part in widths.get(name, [])]
+        self.width = sum(self.widths)
+        self.selection = nn.Parameter(torch.zeros(len(self.widths))) if config.selection else None
 
     def forward(self, h: Tensor, views: Sequence[PatchView], rows: Tensor | None = None) -> Tensor:
         """Return the readouts side by side, shape (b, width), of patches whose members are rows of ``h``."""
@@ -175,11 +190,13 @@ class Round(nn.Module):
             rows = self.rows(h) if rows is None else rows
             mixed = [mixer(view.gather(rows), view.mask) for view, mixer in zip(views, self.mixers, strict=True)]
             readouts["mixer"] = mixed
-        parts = [self.gates[name] * part for name in self.config.readout for part in readouts.get(name, [])]
-        if self.selection is not None:
-            weights = self.selection.softmax(0)
-            parts = [weight * F.normalize(part, dim=1) for weight, part in zip(weights, parts, strict=True)]
-        return torch.cat(parts, 1)
+        read = torch.cat(
+            [self.gates[name] * part for name in self.config.readout for part in readouts.get(name, [])], 1
+        )
+        if self.selection is None:
+            return read
+        weights, parts = self.selection.softmax(0), read.split(self.widths, 1)
+        return torch.cat([weight * F.normalize(part, dim=1) for weight, part in zip(weights, parts, strict=True)], 1)
 
 
 class GPatcher(nn.Module):
@@ -497,12 +514,13 @@ def count_parameters(
     def round_(width: int, norm: bool = True) -> tuple[int, int]:
         """Return the parameters of a round and the width of what it reads."""
         mixed = config.mixer_hidden or config.hidden
-        count = 2 * width * (norm and config.rounds > 1 and config.norm != "none")
+        count = 2 * width * (norm and config.rounds > 1 and config.norm in ("layer", "batch"))
         if "mixer" in config.readout:
             count += (linear(width, mixed) if mixed != width else 0) + 2 * mixed
             channels, norms = (config.layers - 1) * 2 * linear(mixed, mixed), 2 * mixed * (2 * config.layers - 1)
             count += sum(config.layers * 2 * linear(size, size) + channels + norms for size in sizes)
-        widths = {"ego": [width], "mean": [width] * len(sizes), "mixer": [mixed] * len(sizes)}
+        nodes = [config.hidden] * (width // config.hidden)
+        widths = {"ego": nodes, "mean": nodes * len(sizes), "mixer": [mixed] * len(sizes)}
         parts = [part for name in config.readout for part in widths.get(name, [])]
         return count + config.selection * len(parts), sum(parts)
 
