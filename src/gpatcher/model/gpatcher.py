@@ -195,7 +195,7 @@ class Round(nn.Module):
         )
         if self.selection is None:
             return read
-        weights, parts = self.selection.softmax(0), read.split(self.widths, 1)
+        weights, parts = self.selection.softmax(0), torch.split(read, self.widths, 1)
         return torch.cat([weight * F.normalize(part, dim=1) for weight, part in zip(weights, parts, strict=True)], 1)
 
 
