@@ -46,6 +46,8 @@ class FSGNN(Baseline):
         "layers": [3, 8],
         "dropout": [0.5, 0.6, 0.7],
         "directed": [False, True],
+        "attention_decay": [None, 0.0],
+        "classifier_decay": [None, 0.0],
     }
 
     def __init__(
