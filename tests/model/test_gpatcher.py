@@ -129,7 +129,7 @@ def test_a_small_batch_encodes_only_the_members_of_its_patches():
     model = make_model(graph).eval()
     encoded = []
     encode = model.encode
-    model.encode = lambda x: encoded.append(x.shape[0]) or encode(x)
+    model.encode = lambda x, by_kernel: encoded.append(x.shape[0]) or encode(x, by_kernel)
     model(FeatureTable(graph.x), torch.tensor([28]))  # isolated; padding reads node 0
     model(FeatureTable(graph.x), torch.arange(N))
     assert encoded == [2, N]
@@ -166,7 +166,7 @@ def test_a_prediction_of_all_nodes_in_batches_encodes_each_node_once(kind, reado
         whole = model(x, torch.arange(N))
     encoded = []
     encode = model.encode
-    model.encode = lambda x: encoded.append(x.shape[0]) or encode(x)
+    model.encode = lambda x, by_kernel: encoded.append(x.shape[0]) or encode(x, by_kernel)
     np.testing.assert_allclose(predict_logits(model, x, np.arange(N), 8), whole, atol=2e-6)
     assert encoded == [N]
     np.testing.assert_allclose(predict_logits(model, x, np.arange(4), 2), whole[:4], atol=2e-6)

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from gpatcher.errors import InputError, check_memory
+from gpatcher.model import compiled
 from gpatcher.model.dropout import Dropout, dropout
 from gpatcher.model.inputs import FeatureTable, SparseProduct
 from gpatcher.model.mixer import PatchMixer
@@ -172,7 +173,7 @@ class Round(nn.Module):
         if "mixer" in config.readout:
             narrow = nn.Linear(hidden, width) if width != hidden else nn.Identity()
             self.rows = nn.Sequential(narrow, nn.LayerNorm(width))  # per node, before the gather
-            self.mixers = nn.ModuleList(
+            self.mixers: Sequence[PatchMixer] = nn.ModuleList(  # type: ignore[assignment]
                 PatchMixer(size, width, config.layers, config.dropout, config.skip) for size in sizes
             )
         nodes = [config.hidden] * (hidden // config.hidden)  # with jump, of each round before
@@ -188,11 +189,12 @@ class Round(nn.Module):
             readouts["mean"] = [view.mean(h, *self.config.mean_weighting) for view in views]
         if "mixer" in self.config.readout:
             rows = self.rows(h) if rows is None else rows
-            mixed = [mixer(view.gather(rows), view.mask) for view, mixer in zip(views, self.mixers, strict=True)]
-            readouts["mixer"] = mixed
-        read = torch.cat(
-            [self.gates[name] * part for name in self.config.readout for part in readouts.get(name, [])], 1
-        )
+            readouts["mixer"] = [
+                compiled.mix(mixer, view, rows) if view.compiled else mixer(view.gather(rows), view.mask)
+                for view, mixer in zip(views, self.mixers, strict=True)
+            ]
+        gated = [(self.gates[name], part) for name in self.config.readout for part in readouts.get(name, [])]
+        read = torch.cat([part if gate == 1 else gate * part for gate, part in gated], 1)
         if self.selection is None:
             return read
         weights, parts = self.selection.softmax(0), torch.split(read, self.widths, 1)
@@ -312,7 +314,7 @@ class GPatcher(nn.Module):
         rows = torch.empty(n, self._row_width, device=x.device) if self._row_width else None
         for nodes in torch.split(torch.arange(n, device=x.device), CHUNK):
             part = slice(int(nodes[0]), int(nodes[-1]) + 1)
-            h[part] = last.norm(self.encode(x.take(nodes)))
+            h[part] = last.norm(self.encode(x.take(nodes), self.compiles(x)))
             if rows is not None:
                 rows[part] = last.rows(h[part])
         return Encoded(h, rows)
@@ -320,12 +322,14 @@ class GPatcher(nn.Module):
     def fetch(self, x: FeatureTable | Encoded, nodes: Tensor) -> Batch:
         """Return the input of `forward` for these nodes; with fixed patches it can be prefetched."""
         labels = self.known_labels(nodes if self.training else None)
-        if isinstance(x, Encoded):
-            return Batch(nodes, tuple(self._views(nodes)), x, labels)
-        if self.reads_all(x.shape[0]):
+        if not isinstance(x, Encoded) and self.reads_all(x.shape[0]):
             return Batch(nodes, (), x, labels)
         views = self._views(nodes)
         entries = sum(view.index.numel() for view in views)
+        if entries >= _PRODUCTS and self.compiles(x):
+            views = [replace(view, compiled=True) for view in views]
+        if isinstance(x, Encoded):
+            return Batch(nodes, tuple(views), x, labels)
         if x.mapped or entries < x.shape[0]:  # a small batch: only the nodes in its patches
             members, inverse = torch.unique(torch.cat([view.index.flatten() for view in views]), return_inverse=True)
             parts = torch.split(inverse, [view.index.numel() for view in views])
@@ -334,6 +338,14 @@ class GPatcher(nn.Module):
         if self.training and x.device.type == "cpu" and entries >= _PRODUCTS:
             views = [self._with_products(view, s, x.shape[0]) for view, s in zip(views, self.sources, strict=True)]
         return Batch(nodes, tuple(views), x, labels)
+
+    def compiles(self, x: FeatureTable | Encoded) -> bool:
+        """Return whether compiled kernels encode and mix: on a CPU, if the graph has more than 65,536 nodes.
+
+        Small batches are left to the modules all the same.
+        """
+        n = len(x.h) if isinstance(x, Encoded) else x.shape[0]
+        return x.device.type == "cpu" and n > CHUNK and self.weight.dtype == torch.float32
 
     def _with_products(self, view: PatchView, source: PatchSource, n: int) -> PatchView:
         """Return a view of fixed patches as sparse matrices, whose gradients are faster than those of a gather."""
@@ -388,7 +400,7 @@ class GPatcher(nn.Module):
         batch = nodes if isinstance(nodes, Batch) else self.fetch(x, nodes)
         if isinstance(batch.x, Encoded):
             return self._head(self.rounds[-1](batch.x.h, batch.views, batch.x.rows), batch.views, batch.labels)
-        h = self.encode(batch.x)
+        h = self.encode(batch.x, any(view.compiled for view in batch.views))
         if batch.views:
             return self.classify(h, batch.views, batch.labels)
         chunks = self._all_views(len(h), h.device)
@@ -398,8 +410,14 @@ class GPatcher(nn.Module):
         parts = torch.split(batch.nodes, CHUNK)
         return torch.cat([self.classify(h, self._views(part), batch.labels) for part in parts])
 
-    def encode(self, x: FeatureTable) -> Tensor:
-        """Return the encoding of each node, which is the first channel mixing; shape (n, h)."""
+    def encode(self, x: FeatureTable, by_kernel: bool = False) -> Tensor:
+        """Return the encoding of each node, which is the first channel mixing; shape (n, h).
+
+        With ``by_kernel`` a compiled kernel encodes dense features, with other bits.
+        """
+        if by_kernel and x.dense is not None:
+            dropouts = (self.config.input_dropout, self.config.dropout) if self.training else (0.0, 0.0)
+            return compiled.encode(x.dense, self.weight, self.bias, *dropouts)
         z = x.linear(self.weight, self.config.input_dropout if self.training else 0.0) + self.bias
         return dropout(F.relu(z), self.config.dropout, self.training)
 

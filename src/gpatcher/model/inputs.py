@@ -122,6 +122,11 @@ class FeatureTable:
             return self._tensor.nbytes
         return 0 if self._sparse is None else int(self._sparse.nnz * 8 + self._sparse.indptr.nbytes)
 
+    @property
+    def dense(self) -> Tensor | None:
+        """The rows as a tensor, if they are dense and in memory."""
+        return self._tensor
+
     def take(self, rows: Tensor) -> FeatureTable:
         """Return a table of only these rows, in memory."""
         if self._tensor is not None:

@@ -80,6 +80,7 @@ class PatchMixer(nn.Module):
             raise InputError(f"layers must be at least 1, got {layers}")
         self.blocks = nn.Sequential(*(MixerBlock(size, dim, dropout, skip, first=i == 0) for i in range(layers)))
         self.norm = nn.LayerNorm(dim)
+        self.dropout, self.skip = dropout, skip
 
     def forward(self, z: Tensor, mask: Tensor) -> Tensor:
         """Mix patches.

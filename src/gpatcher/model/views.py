@@ -27,6 +27,7 @@ class PatchView:
     means: FeatureTable | None = None  # (b, rows): weights of the mean as a sparse matrix, if they are constant
     counts: FeatureTable | None = None  # (b, rows): weights of the label histogram
     members: SparseProduct | None = None  # (b p, rows): each position's member, for a faster gradient of `gather`
+    compiled: bool = False  # whether compiled kernels encode and mix these patches
 
     def weights(self, ego: bool, divide: bool) -> Tensor:
         """Return the scores, with or without the node's own, divided by their sum or not; shape (b, p)."""
@@ -35,10 +36,14 @@ class PatchView:
             weight = torch.cat([torch.zeros_like(weight[:, :1]), weight[:, 1:]], 1)
         return weight / weight.abs().sum(1, keepdim=True).clamp_min(1e-9) if divide else weight
 
+    def scale(self) -> Tensor:
+        """Return the scores divided by their mean magnitude, shape (b, p)."""
+        total = self.score.abs().sum(1, keepdim=True).clamp_min(1e-9)
+        return self.score * self.mask.sum(1, keepdim=True) / total
+
     def gather(self, rows: Tensor) -> Tensor:
         """Return the rows of each patch, scaled by scores of mean magnitude 1; shape (b, p, h)."""
-        total = self.score.abs().sum(1, keepdim=True).clamp_min(1e-9)
-        scale = self.score * self.mask.sum(1, keepdim=True) / total
+        scale = self.scale()
         if self.members is not None:
             return self.members(scale.flatten(), rows).view(*scale.shape, -1)
         return F.embedding(self.index, rows) * scale[..., None]

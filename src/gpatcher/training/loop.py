@@ -30,6 +30,7 @@ from gpatcher.training.task import task_of
 MONITORS = ("loss", *METRICS, *REGRESSION_METRICS, "last")
 Progress = Callable[[int, dict[str, float]], None]  # called with the epoch and its metrics
 _CHECKPOINT_SECONDS = 30  # long epochs are saved before `checkpoint_every` of them are done
+_LONGER = 4  # batches of a prediction, whose patches take little memory in compiled kernels, than of training
 _UNLABELLED = 512  # nodes without a training label in a step with a consistency loss, unless batches are given
 _DRAWS = 1 << 32  # stream of random numbers that draws them; those below are of the order and of the processes
 _CONFIDENCE = 0.3  # of the way from the uniform to a certain prediction: from here on the passes should agree
@@ -157,6 +158,8 @@ def _logits(model: Any, x: FeatureTable | Encoded, nodes: IntArray, batch_size: 
     parts = torch.split(ids, batch_size)
     if not isinstance(x, Encoded) and isinstance(model, GPatcher) and model.encodes_once(x, len(ids), batch_size):
         x = model.encode_all(x)
+        if model.compiles(x):
+            parts = torch.split(ids, _LONGER * batch_size)
     return torch.cat([model(x, batch) for batch in _read_ahead(model, x, parts)]).cpu()
 
 
