@@ -16,7 +16,8 @@ from torch import Tensor
 
 from gpatcher.datasets.load import load_dataset
 from gpatcher.estimator.classifier import GPatcherClassifier
-from gpatcher.model.gpatcher import GPatcher, ModelConfig
+from gpatcher.model.config import ModelConfig
+from gpatcher.model.gpatcher import GPatcher
 from gpatcher.model.inputs import FeatureConfig, node_features
 from gpatcher.patches import PPR, Patches, make_extractor
 from gpatcher.patches.ppr import push_patches

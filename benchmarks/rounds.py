@@ -18,7 +18,7 @@ from torch_geometric.nn import GCNConv
 from gpatcher.datasets.load import load_graph
 from gpatcher.estimator.prepare import prepare
 from gpatcher.graph.graph import Graph
-from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.model.config import ModelConfig
 from gpatcher.model.inputs import FeatureConfig
 from gpatcher.patches import PPR, Hop
 from gpatcher.patches.base import Extractor

@@ -24,7 +24,7 @@ import record
 
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.estimator.tables import keep_tables
-from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.model.config import ModelConfig
 from gpatcher.patches import PPR
 from gpatcher.tables.load import load_tables
 from gpatcher.training.loop import TrainConfig

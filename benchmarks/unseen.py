@@ -12,7 +12,7 @@ import record
 from gpatcher.datasets.load import load_graph
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.graph.unseen import UnseenNodes
-from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.model.config import ModelConfig
 from gpatcher.patches import PPR
 from gpatcher.training.loop import TrainConfig
 

@@ -25,7 +25,7 @@ from gpatcher.datasets.synthetic import csbm
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.graph.graph import Graph
 from gpatcher.io import make_folder
-from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.model.config import ModelConfig
 from gpatcher.model.inputs import node_features
 from gpatcher.patches import PPR, AdaptiveFilter, Patches
 from gpatcher.report.diagnosis import write_diagnosis

@@ -25,7 +25,7 @@ import torch
 
 from gpatcher import GPatcherClassifier, Graph, TableClassifier, UnseenNodes
 from gpatcher.datasets.synthetic import csbm
-from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.model.config import ModelConfig
 from gpatcher.model.inputs import FeatureConfig
 from gpatcher.patches import PPR, AdaptiveFilter, Extractor, PolynomialFilter, make_extractor
 from gpatcher.patches.store import write_patches

@@ -21,7 +21,8 @@ from gpatcher.baselines import (
 from gpatcher.errors import InputError, InputWarning
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
-from gpatcher.model.gpatcher import GPatcher, ModelConfig
+from gpatcher.model.config import ModelConfig
+from gpatcher.model.gpatcher import GPatcher
 from gpatcher.model.inputs import node_features
 from gpatcher.patches import PPR, AdaptiveFilter
 from gpatcher.training.loop import TrainConfig, fit

@@ -11,7 +11,7 @@ from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.estimator.counterfactual import Counterfactual, drop_edges, find_counterfactual
 from gpatcher.estimator.trees import TreesClassifier, TreesConfig
 from gpatcher.graph.graph import Graph
-from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.model.config import ModelConfig
 from gpatcher.patches import PPR, AdaptiveFilter
 from gpatcher.training.loop import TrainConfig
 

@@ -17,7 +17,7 @@ from gpatcher.estimator.linear import LinearClassifier
 from gpatcher.estimator.settings import to_parts, to_settings
 from gpatcher.estimator.tables import TableClassifier, TableRegressor
 from gpatcher.estimator.trees import TreesClassifier
-from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.model.config import ModelConfig
 from gpatcher.model.inputs import FeatureConfig
 from gpatcher.patches import EXTRACTORS, PPR, AdaptiveFilter, HeatKernel
 from gpatcher.training.loop import TrainConfig

@@ -20,7 +20,7 @@ from gpatcher.estimator.trees import TreesConfig, TreesRegressor
 from gpatcher.graph.split import Split
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.model.aggregates import aggregate
-from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.model.config import ModelConfig
 from gpatcher.patches import PPR, Hop
 from gpatcher.training.loop import TrainConfig
 from gpatcher.trust.words import column_rows, member_rows, sentences

@@ -10,7 +10,8 @@ from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.estimator.prepare import prepare, training_labels
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
-from gpatcher.model.gpatcher import GPatcher, ModelConfig
+from gpatcher.model.config import ModelConfig
+from gpatcher.model.gpatcher import GPatcher
 from gpatcher.model.inputs import FeatureConfig
 from gpatcher.patches import PPR, AdaptiveFilter, Hop
 from gpatcher.patches.store import StoredPatches, write_patches

@@ -11,7 +11,7 @@ from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.estimator.prepare import prepare
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
-from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.model.config import ModelConfig
 from gpatcher.patches import PPR, AdaptiveFilter, HeatKernel, PolynomialFilter, extract_patches
 from gpatcher.training.loop import TrainConfig, predict_logits
 

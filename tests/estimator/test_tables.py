@@ -12,7 +12,7 @@ from gpatcher import GPatcherClassifier, TableClassifier
 from gpatcher.errors import InputError
 from gpatcher.estimator.folder import open_tables
 from gpatcher.estimator.tables import keep_tables
-from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.model.config import ModelConfig
 from gpatcher.patches import PPR
 from gpatcher.runs.records import read_records
 from gpatcher.tables.load import load_tables

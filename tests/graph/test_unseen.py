@@ -17,7 +17,7 @@ from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.estimator.prepare import prepare
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
-from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.model.config import ModelConfig
 from gpatcher.model.inputs import FeatureConfig, FeatureTable, node_features
 from gpatcher.patches import EXTRACTORS, PPR, AdaptiveFilter, HeatKernel, PolynomialFilter, make_extractor
 from gpatcher.patches.ppr import push_patches

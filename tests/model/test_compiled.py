@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from gpatcher.kernels.activations import normal_cdf, normal_density, random_words
 from gpatcher.kernels.product import add_product
 from gpatcher.model import compiled
-from gpatcher.model.gpatcher import CHUNK, GPatcher, ModelConfig
+from gpatcher.model.config import ModelConfig
+from gpatcher.model.gpatcher import CHUNK, GPatcher
 from gpatcher.model.inputs import FeatureTable
 from gpatcher.model.mixer import PatchMixer
 from gpatcher.model.views import PatchView

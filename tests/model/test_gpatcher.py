@@ -9,7 +9,8 @@ import torch.nn.functional as F
 
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
-from gpatcher.model.gpatcher import READOUTS, GPatcher, ModelConfig
+from gpatcher.model.config import READOUTS, ModelConfig
+from gpatcher.model.gpatcher import GPatcher
 from gpatcher.model.inputs import FeatureTable
 from gpatcher.model.mixer import MixerBlock, PatchMixer
 from gpatcher.patches import PPR, Patches, extract_patches

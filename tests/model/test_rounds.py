@@ -10,7 +10,8 @@ from gpatcher.errors import InputError, InputWarning
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
 from gpatcher.model import gpatcher as module
-from gpatcher.model.gpatcher import GPatcher, ModelConfig, count_parameters
+from gpatcher.model.config import ModelConfig, count_parameters
+from gpatcher.model.gpatcher import GPatcher
 from gpatcher.model.inputs import FeatureTable
 from gpatcher.patches import PPR, AdaptiveFilter, Hop
 from gpatcher.training.loop import TrainConfig, fit, train

@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 
 from gpatcher.graph.graph import Graph
-from gpatcher.model.gpatcher import READOUTS, GPatcher, ModelConfig
+from gpatcher.model.config import READOUTS, ModelConfig
+from gpatcher.model.gpatcher import GPatcher
 from gpatcher.model.inputs import FeatureTable
 from gpatcher.model.views import PatchView, split_views
 from gpatcher.patches import PPR, AdaptiveFilter, HeatKernel, PolynomialFilter, SharedFilter

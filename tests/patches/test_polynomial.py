@@ -12,7 +12,7 @@ from gpatcher.datasets.synthetic import csbm
 from gpatcher.errors import InputError, InputWarning
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.graph.graph import Graph
-from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.model.config import ModelConfig
 from gpatcher.patches import PolynomialFilter, extract_patches
 from gpatcher.patches.polynomial import moment_budget, moment_products, pair_moments
 from gpatcher.patches.ppr import walk_adjacency

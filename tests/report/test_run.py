@@ -11,7 +11,7 @@ import pytest
 
 from gpatcher.datasets.synthetic import csbm
 from gpatcher.estimator.classifier import GPatcherClassifier
-from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.model.config import ModelConfig
 from gpatcher.patches import AdaptiveFilter
 from gpatcher.report.explanation import write_explanation
 from gpatcher.report.run import in_short, merge_small, write_run_page

@@ -14,7 +14,7 @@ from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.estimator.ensemble import AutoClassifier
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
-from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.model.config import ModelConfig
 from gpatcher.patches import PPR
 from gpatcher.report.run import write_run_page
 from gpatcher.runs import evaluation as module

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from gpatcher.datasets.synthetic import csbm
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.estimator.ensemble import AutoClassifier
-from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.model.config import ModelConfig
 from gpatcher.patches import PPR
 from gpatcher.runs.importance import ALL_COLUMNS, EDGES, _permute, measure_importance
 from gpatcher.training.loop import TrainConfig

@@ -12,7 +12,7 @@ from gpatcher.errors import InputError
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split, stratified_split
-from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.model.config import ModelConfig
 from gpatcher.model.inputs import FeatureConfig
 from gpatcher.patches import PPR
 from gpatcher.patches.base import Patches

@@ -12,7 +12,8 @@ from gpatcher.errors import InputError
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
-from gpatcher.model.gpatcher import GPatcher, ModelConfig
+from gpatcher.model.config import ModelConfig
+from gpatcher.model.gpatcher import GPatcher
 from gpatcher.model.inputs import FeatureTable
 from gpatcher.patches import PPR, Hop
 from gpatcher.patches.store import write_patches

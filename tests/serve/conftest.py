@@ -19,7 +19,7 @@ import uvicorn
 
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.estimator.tables import keep_tables
-from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.model.config import ModelConfig
 from gpatcher.patches import PPR
 from gpatcher.serve.app import make_app
 from gpatcher.serve.metrics import Metrics

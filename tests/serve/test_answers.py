@@ -16,7 +16,7 @@ from gpatcher.estimator.ensemble import AutoClassifier, load_model
 from gpatcher.estimator.folder import load_run_graph
 from gpatcher.estimator.portfolio import shipped_portfolio
 from gpatcher.model import gpatcher
-from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.model.config import ModelConfig
 from gpatcher.patches import AdaptiveFilter
 from gpatcher.runs import predict
 from gpatcher.serve.run import ServedRun, UnknownNodeError, with_notes

@@ -17,7 +17,8 @@ import torch.nn.functional as F
 from gpatcher.datasets.synthetic import csbm
 from gpatcher.errors import InputError
 from gpatcher.estimator.classifier import GPatcherClassifier
-from gpatcher.model.gpatcher import GPatcher, ModelConfig
+from gpatcher.model.config import ModelConfig
+from gpatcher.model.gpatcher import GPatcher
 from gpatcher.model.inputs import NORMALISATIONS, FeatureConfig, FeatureTable, node_features
 from gpatcher.patches import PPR, HeatKernel, PolynomialFilter
 from gpatcher.patches.store import PatchTable, StoredPatches, write_patches
@@ -234,7 +235,7 @@ import json, numpy as np, sys
 from gpatcher.datasets.synthetic import rmat
 from gpatcher.estimator.classifier import GPatcherClassifier
 from gpatcher.estimator.memory import peak_rss_mb
-from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.model.config import ModelConfig
 from gpatcher.patches import PPR
 from gpatcher.patches.store import write_patches
 from gpatcher.training.loop import TrainConfig

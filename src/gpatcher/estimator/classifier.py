@@ -31,7 +31,8 @@ from gpatcher.estimator.settings import Settings, sources_to_settings, to_parts,
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split
 from gpatcher.graph.unseen import UnseenNodes
-from gpatcher.model.gpatcher import CHUNK, GPatcher, ModelConfig
+from gpatcher.model.config import ModelConfig
+from gpatcher.model.gpatcher import CHUNK, GPatcher
 from gpatcher.model.inputs import FeatureConfig, FeatureTable
 from gpatcher.patches.base import LocalExtractor, Patches
 from gpatcher.patches.base import Progress as ExtractionProgress

@@ -14,7 +14,8 @@ from gpatcher.errors import InputError
 from gpatcher.estimator.memory import peak_rss_mb
 from gpatcher.estimator.prepare import Prepared, training_labels
 from gpatcher.graph.split import Split
-from gpatcher.model.gpatcher import GPatcher, ModelConfig
+from gpatcher.model.config import ModelConfig
+from gpatcher.model.gpatcher import GPatcher
 from gpatcher.model.inputs import FeatureTable
 from gpatcher.patches.store import PatchTable
 from gpatcher.scale.executors import RayEngine

@@ -18,7 +18,8 @@ from gpatcher.arrays import IntArray
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
-from gpatcher.model.gpatcher import GPatcher, ModelConfig
+from gpatcher.model.config import ModelConfig
+from gpatcher.model.gpatcher import GPatcher
 from gpatcher.model.inputs import FeatureConfig, FeatureTable, node_features, unseen_features
 from gpatcher.patches.base import Extractor, LocalExtractor, PatchesOnDemand, PatchSource, Progress
 from gpatcher.patches.extract import make_extractor

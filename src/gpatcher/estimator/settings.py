@@ -14,7 +14,7 @@ from typing import Any
 from gpatcher.codec import from_json
 from gpatcher.errors import InputError
 from gpatcher.estimator.prepare import Patching, as_extractors
-from gpatcher.model.gpatcher import ModelConfig
+from gpatcher.model.config import ModelConfig
 from gpatcher.model.inputs import FeatureConfig
 from gpatcher.patches.base import Extractor
 from gpatcher.patches.extract import extractor_parameters, make_extractor
