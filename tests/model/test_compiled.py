@@ -5,6 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from gpatcher.graph.split import Split
 from gpatcher.kernels.activations import normal_cdf, normal_density, random_words
 from gpatcher.kernels.product import add_product
 from gpatcher.model import compiled
@@ -14,7 +15,7 @@ from gpatcher.model.inputs import FeatureTable
 from gpatcher.model.mixer import PatchMixer
 from gpatcher.model.views import PatchView
 from gpatcher.patches.base import Patches
-from gpatcher.training.loop import predict_logits
+from gpatcher.training.loop import TrainConfig, fit, predict_logits
 
 
 def make_patches(b=50, p=12, h=16, seed=0):
@@ -211,6 +212,30 @@ def test_the_model_predicts_and_learns_as_with_the_modules(monkeypatch):
         results.append([predict_logits(model, x, nodes, 4096), *gradients])
     for kernel, module in zip(*results, strict=True):
         assert_close(kernel, module, 1e-4)
+
+
+def test_training_that_was_interrupted_ends_with_the_same_weights(tmp_path):
+    nodes = np.arange(CHUNK + 1)
+    split = Split(nodes[:8192], nodes[8192:8300], nodes[8300:8400])
+    config = TrainConfig(epochs=4, batch_size=4096)
+    weights = []
+    for interrupted in (False, True):
+        checkpoint = tmp_path / "checkpoint" if interrupted else None
+        if interrupted:
+            model, x = make_model(CHUNK + 1)
+
+            def stop(epoch, metrics):
+                if epoch == 2:
+                    raise KeyboardInterrupt
+
+            with pytest.raises(KeyboardInterrupt):
+                fit(model, x, nodes % 3, split, config, progress=stop, checkpoint=checkpoint, checkpoint_every=1)
+            assert checkpoint.exists()
+        model, x = make_model(CHUNK + 1)
+        assert model.fetch(x, torch.arange(4096)).views[0].compiled
+        fit(model, x, nodes % 3, split, config, checkpoint=checkpoint, checkpoint_every=1)
+        weights.append(model.state_dict())
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
 # ------------------------------------------------------------------------------------------------ kernels
