@@ -1,5 +1,7 @@
 """A model that reads patches from several sources: the node once, a mean and a mixed patch per source."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -155,6 +157,16 @@ def test_selection_starts_equal_has_no_weight_decay_and_reads_unit_rows(graph, e
     [decay] = {group["weight_decay"] for group in groups for p in group["params"] if p is round_.selection}
     assert decay == 0
     assert sorted(id(p) for group in groups for p in group["params"]) == sorted(map(id, model.parameters()))
+
+
+def test_consecutive_nodes_are_read_as_a_slice_with_the_same_gradient():
+    h, grad = torch.randn(9, 4, requires_grad=True), torch.randn(5, 4)
+    index = torch.stack([torch.arange(3, 8), torch.randint(9, (5,))], 1)
+    gathered = PatchView(index, torch.ones(5, 2), torch.ones(5, 2))
+    sliced = dataclasses.replace(gathered, first=3)
+    assert torch.equal(sliced.ego(h), gathered.ego(h))
+    (expected,), (got,) = (torch.autograd.grad(view.ego(h), h, grad) for view in (gathered, sliced))
+    assert torch.equal(got, expected)
 
 
 @pytest.mark.parametrize("extractor", [PPR(size=5), AdaptiveFilter(size=5, K=4)], ids=["fixed", "learned"])

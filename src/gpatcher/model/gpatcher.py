@@ -78,7 +78,7 @@ class Round(nn.Module):
 
     def forward(self, h: Tensor, views: Sequence[PatchView], rows: Tensor | None = None) -> Tensor:
         """Return the readouts side by side, shape (b, width), of patches whose members are rows of ``h``."""
-        readouts = {"ego": [h.index_select(0, views[0].index[:, 0])]}
+        readouts = {"ego": [views[0].ego(h)]} if "ego" in self.config.readout else {}
         if "mean" in self.config.readout:
             readouts["mean"] = [view.mean(h, *self.config.mean_weighting) for view in views]
         if "mixer" in self.config.readout:
@@ -348,7 +348,7 @@ class GPatcher(nn.Module):
             return self._chunks
         chunks = []
         for nodes in torch.split(torch.arange(n, device=device), CHUNK):
-            views = self._views(nodes)
+            views = [replace(view, first=int(nodes[0])) for view in self._views(nodes)]
             for i, source in enumerate(self.sources):
                 if "mean" in self.config.readout and not source.learned:
                     weights = mean_weights(views[i], n, *self.config.mean_weighting)

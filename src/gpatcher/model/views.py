@@ -28,6 +28,13 @@ class PatchView:
     counts: FeatureTable | None = None  # (b, rows): weights of the label histogram
     members: SparseProduct | None = None  # (b p, rows): each position's member, for a faster gradient of `gather`
     compiled: bool = False  # whether compiled kernels encode and mix these patches
+    first: int | None = None  # row of the first node, if the nodes of the batch are consecutive rows
+
+    def ego(self, h: Tensor) -> Tensor:
+        """Return the rows of ``h`` of the nodes themselves, shape (b, h)."""
+        if self.first is not None:  # a slice has the cheaper gradient
+            return h[self.first : self.first + len(self.index)]
+        return h.index_select(0, self.index[:, 0])
 
     def weights(self, ego: bool, divide: bool) -> Tensor:
         """Return the scores, with or without the node's own, divided by their sum or not; shape (b, p)."""
