@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from gpatcher.graph.split import Split
 from gpatcher.kernels.activations import normal_cdf, normal_density, random_words
-from gpatcher.kernels.product import add_product
+from gpatcher.kernels.product import add_product, transpose, write_product
 from gpatcher.model import compiled
 from gpatcher.model.config import ModelConfig
 from gpatcher.model.gpatcher import CHUNK, GPatcher
@@ -252,6 +252,16 @@ def test_products():
             out = c.copy()
             add_product(left, b, out)
             np.testing.assert_allclose(out, c + a @ b, atol=1e-5)
+            write_product(left, b, c[:8], out)  # the rows that it starts from are repeated
+            np.testing.assert_allclose(out, np.tile(c[:8], (rows // 8, 1)) + a @ b, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (48, 16), (16, 32), (32, 64)])
+def test_transposes(shape):
+    a = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    out = np.empty(shape[::-1], np.float32)
+    transpose(a, out)
+    np.testing.assert_array_equal(out, a.T)
 
 
 def test_gelu_to_single_precision():

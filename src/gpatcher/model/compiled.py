@@ -53,14 +53,16 @@ def _weights(mixer: PatchMixer, size: int, dim: int) -> tuple[Tensor, ...]:
         if block.channel_mlp is not None:
             first, _, _, second = block.channel_mlp
             channels.append(torch.stack([first.weight, second.weight]))
-            biases.append(torch.stack([first.bias, second.bias])[..., None].expand(-1, -1, size))
+            biases.append(torch.stack([first.bias, second.bias]))
             norms += [torch.stack([norm.weight, norm.bias]) for norm in (block.channel_norm, block.token_norm)]
         first, _, _, second = block.token_mlp
         tokens.append(torch.stack([first.weight.T, second.weight.T]))
-        biases.append(torch.stack([first.bias, second.bias])[:, None].expand(-1, dim, -1))
+        biases.append(torch.stack([first.bias, second.bias]))
     parts = torch.stack(channels) if channels else torch.zeros(0, 2, dim, dim)
     norm = F.pad(torch.stack(norms), (0, -dim % _MULTIPLE))
-    return _filled(torch.stack(tokens)), _filled(parts), _filled(torch.stack(biases)), norm
+    longest = max(size + -size % _MULTIPLE, norm.shape[2])
+    shifts = torch.stack([F.pad(pair, (0, longest - pair.shape[1])) for pair in biases])
+    return _filled(torch.stack(tokens)), _filled(parts), shifts, norm
 
 
 class _Encode(torch.autograd.Function):
