@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpatcher.kernels.activations import drop_factor, jit_numeric, jit_sum, normal_cdf, normal_density, random_words
+from gpatcher.kernels.activations import drop_factor, jit_numeric, normal_cdf, normal_density, random_words
 from gpatcher.kernels.compile import Array
+from gpatcher.kernels.norm import add, copy, dot, fill, normalise, normalise_back, total
 from gpatcher.kernels.product import WIDE, add_product, transpose, write_product
 
 BLOCK = 16  # patches at a time
-_EPS, _ZERO, _ONE = np.float32(1e-5), np.float32(0), np.float32(1)
+_ZERO, _ONE = np.float32(0), np.float32(1)
 _NORMAL, _INPUT, _ACTIVE, _SLOPE, _OUT_SLOPE = range(5)  # what a step keeps for the backward pass
 
 
@@ -119,24 +120,24 @@ def mix_gradients(
                 source = own[_ACTIVE] if k else own[_INPUT]
                 if s % 2:
                     for i in range(h):
-                        grad_biases[s, k, i] += _sum(d[i])
+                        grad_biases[s, k, i] += total(d[i])
                     transpose(source, turned)
                     add_product(d, turned, grad_channels[s // 2, k])
                     write_product(channels[s // 2, k].T, d, zeros[:, :WIDE], e)
                 else:
                     for i in range(h):
-                        _add(d[i], sums[s, k])
+                        add(d[i], sums[s, k])
                     tall = d.reshape(-1, p)
                     add_product(source.reshape(-1, p).T, tall, grad_tokens[s // 2, k])
                     write_product(tall, transposed[s // 2, k], zeros[:, :p], e.reshape(-1, p))
                 if k:
                     _times(e.ravel(), own[_SLOPE].ravel(), d.ravel())
             if s:
-                _normalise_back(e, own[_NORMAL], rates[s], norms[s], grad_norms[s], width)
+                normalise_back(e, own[_NORMAL], rates[s], norms[s], grad_norms[s], width)
             if skip:
-                _add(e.ravel(), z.ravel())
+                add(e.ravel(), z.ravel())
             else:
-                _copy(e.ravel(), z.ravel())
+                copy(e.ravel(), z.ravel())
         _store(z, turned, grad_patches[start:end])
     for s in range(0, steps, 2):
         for k in range(2):
@@ -182,9 +183,9 @@ def _forward(
     for s in range(steps):
         own, rate = kept[s % len(kept)], rates[s % len(kept)]
         if s:
-            _normalise(z, norms[s], own[_NORMAL], rate, own[_INPUT], width)
+            normalise(z, norms[s], own[_NORMAL], rate, own[_INPUT], width)
         else:
-            _copy(z.ravel(), own[_INPUT].ravel())
+            copy(z.ravel(), own[_INPUT].ravel())
         for k in range(2):
             source = own[_ACTIVE] if k else own[_INPUT]
             if s % 2:
@@ -197,8 +198,8 @@ def _forward(
                     random_words(seed, (block * steps + s) * words.size, words)
                     _drop(words.view(np.uint16), drop, own[_ACTIVE].ravel(), own[_SLOPE].ravel())
         if skip:
-            _add(mixed.ravel(), z.ravel())
-            _fill(own[_OUT_SLOPE].ravel(), _ONE)
+            add(mixed.ravel(), z.ravel())
+            fill(own[_OUT_SLOPE].ravel(), _ONE)
         else:
             _gelu(mixed.ravel(), z.ravel(), own[_OUT_SLOPE].ravel(), slopes)
 
@@ -224,45 +225,6 @@ def _drop(bits: Array, drop: int, values: Array, slope: Array) -> None:
         slope[i] *= kept
 
 
-@jit_numeric
-def _normalise(z: Array, norm: Array, normal: Array, rate: Array, out: Array, width: int) -> None:
-    """LayerNorm over the features of each position."""
-    mean, share = out[0], _ONE / np.float32(width)
-    _fill(mean, _ZERO)
-    _fill(rate, _ZERO)
-    for i in range(width):
-        _add(z[i], mean)
-    for j in range(rate.size):
-        mean[j] *= share
-    for i in range(width):
-        for j in range(rate.size):
-            normal[i, j] = z[i, j] - mean[j]
-            rate[j] += normal[i, j] * normal[i, j]
-    for j in range(rate.size):
-        rate[j] = _ONE / np.sqrt(rate[j] * share + _EPS)
-    for i in range(width):
-        for j in range(rate.size):
-            normal[i, j] *= rate[j]
-            out[i, j] = normal[i, j] * norm[0, i] + norm[1, i]
-
-
-@jit_numeric
-def _normalise_back(e: Array, normal: Array, rate: Array, norm: Array, grad: Array, width: int) -> None:
-    """Replace the gradient of the output of `_normalise` by that of its input, and add that of scale and shift."""
-    mean, product = np.zeros(rate.size, np.float32), np.zeros(rate.size, np.float32)
-    for i in range(width):
-        grad[0, i] += _dot(e[i], normal[i])
-        grad[1, i] += _sum(e[i])
-        for j in range(rate.size):
-            e[i, j] *= norm[0, i]
-            mean[j] += e[i, j]
-            product[j] += e[i, j] * normal[i, j]
-    share = _ONE / np.float32(width)
-    for i in range(width):
-        for j in range(rate.size):
-            e[i, j] = rate[j] * (e[i, j] - share * (mean[j] + normal[i, j] * product[j]))
-
-
 # ------------------------------------------------------------------------------------------------ patches in and out
 
 
@@ -281,7 +243,7 @@ def _load(patches: Array, rows: Array, z: Array) -> None:
     """Write patches side by side; ``rows`` is a buffer of the transposed shape, with zeros where nothing is written."""
     p = z.shape[1] // BLOCK
     if len(patches) < BLOCK:
-        _fill(rows.ravel(), _ZERO)
+        fill(rows.ravel(), _ZERO)
     for v in range(patches.shape[0]):
         for j in range(patches.shape[1]):
             for i in range(patches.shape[2]):
@@ -304,9 +266,9 @@ def _mean(z: Array, mask: Array, out: Array) -> None:
     """Write the mean over the positions of each patch that have a member."""
     p = z.shape[1] // BLOCK
     for v in range(len(mask)):
-        count = max(_dot(mask[v], mask[v]), _ONE)
+        count = max(dot(mask[v], mask[v]), _ONE)
         for i in range(out.shape[1]):
-            out[v, i] = _dot(z[i, v * p :], mask[v]) / count
+            out[v, i] = dot(z[i, v * p :], mask[v]) / count
 
 
 @jit_numeric
@@ -315,51 +277,16 @@ def _spread(grad: Array, mask: Array, z: Array) -> None:
     p = z.shape[1] // BLOCK
     weights = np.zeros(z.shape[1], np.float32)
     for v in range(len(mask)):
-        count = max(_dot(mask[v], mask[v]), _ONE)
+        count = max(dot(mask[v], mask[v]), _ONE)
         for j in range(mask.shape[1]):
             weights[v * p + j] = mask[v, j] / count
-    _fill(z.ravel(), _ZERO)
+    fill(z.ravel(), _ZERO)
     column = np.zeros((z.shape[0], 1), np.float32)
     for v in range(len(mask)):
         for i in range(grad.shape[1]):
             column[i, 0] = grad[v, i]
         part = z[:, v * p : (v + 1) * p]
         write_product(column, weights[v * p : (v + 1) * p].reshape(1, -1), part, part)
-
-
-@jit_sum
-def _dot(a: Array, b: Array) -> np.float32:
-    """Return the sum of the products of two arrays, the first of which may be longer."""
-    total = _ZERO
-    for j in range(b.size):
-        total += a[j] * b[j]
-    return total
-
-
-@jit_sum
-def _sum(a: Array) -> np.float32:
-    total = _ZERO
-    for j in range(a.size):
-        total += a[j]
-    return total
-
-
-@jit_numeric
-def _copy(values: Array, out: Array) -> None:
-    for i in range(values.size):
-        out[i] = values[i]
-
-
-@jit_numeric
-def _fill(out: Array, value: np.float32) -> None:
-    for i in range(out.size):
-        out[i] = value
-
-
-@jit_numeric
-def _add(values: Array, out: Array) -> None:
-    for i in range(values.size):
-        out[i] += values[i]
 
 
 @jit_numeric

@@ -1,4 +1,4 @@
-"""Products and transposes of small matrices in single precision, for functions that keep everything in cache."""
+"""Products, transposes and rows of small matrices in single precision, for functions that stay in cache."""
 
 from __future__ import annotations
 
@@ -80,12 +80,14 @@ def write_product(a: Array, b: Array, start: Array, out: Array) -> None:
     rows, and the columns of ``out`` or `WIDE` of them.
     """
     wide = out.shape[1] // WIDE * WIDE
-    for i in range(0, out.shape[0], ROWS):
-        first = start[i % start.shape[0] :]
-        for j in range(0, wide, WIDE):
-            _write_wide_tile(a[i:], b[:, j:], first[:, j % start.shape[1] :], out[i:, j:], b.shape[0])
-        for j in range(wide, out.shape[1], COLUMNS):
-            _write_tile(a[i:], b[:, j:], first[:, j % start.shape[1] :], out[i:, j:], b.shape[0])
+    for j in range(0, wide, WIDE):  # these columns of b stay in the first cache
+        columns = start[:, j % start.shape[1] :]
+        for i in range(0, out.shape[0], ROWS):
+            _write_wide_tile(a[i:], b[:, j:], columns[i % start.shape[0] :], out[i:, j:], b.shape[0])
+    for j in range(wide, out.shape[1], COLUMNS):
+        columns = start[:, j % start.shape[1] :]
+        for i in range(0, out.shape[0], ROWS):
+            _write_tile(a[i:], b[:, j:], columns[i % start.shape[0] :], out[i:, j:], b.shape[0])
 
 
 @intrinsic
@@ -122,3 +124,39 @@ def transpose(a: Array, out: Array) -> None:
     for i in range(0, a.shape[0], COLUMNS):
         for j in range(0, a.shape[1], COLUMNS):
             _transpose_tile(a[i:, j:], out[j:, i:])
+
+
+@intrinsic
+def _add_lanes(_: Any, factor: Any, a: Any, i: Any, out: Any, o: Any, j: Any) -> Any:
+    """Add 16 numbers of row i of a times a factor to those of row o of ``out``, from column j on."""
+    vector = ir.VectorType(ir.FloatType(), COLUMNS)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        factor, column = args[0], builder.mul(args[5], ir.IntType(64)(4))
+        places = []
+        for array, row in ((1, 2), (3, 4)):
+            part = context.make_array(signature.args[array])(context, builder, args[array])
+            stride = cgutils.unpack_tuple(builder, part.strides)[0]
+            offset = builder.add(builder.mul(args[row], stride), column)
+            places.append(
+                builder.bitcast(builder.gep(builder.bitcast(part.data, _BYTE), [offset]), vector.as_pointer())
+            )
+        function = ir.FunctionType(vector, [vector] * 3)
+        multiply_add = cgutils.get_or_insert_function(builder.module, function, f"llvm.fma.v{COLUMNS}f32")
+        first = builder.insert_element(ir.Constant(vector, ir.Undefined), factor, ir.IntType(32)(0))
+        repeated = builder.shuffle_vector(first, first, _constant([0] * COLUMNS))
+        numbers, total = (builder.load(place, align=4) for place in places)
+        builder.store(builder.call(multiply_add, [repeated, numbers, total]), places[1], align=4)
+        return context.get_dummy_value()
+
+    return types.void(types.float32, a, types.int64, out, types.int64, types.int64), generate
+
+
+@jit
+def add_row(factor: float, a: Array, i: int, out: Array, o: int) -> None:
+    """Add row i of a times a factor to row o of ``out``; both have a multiple of 16 columns, and contiguous rows.
+
+    For rows as short as these, a loop that Numba vectorises is mostly its scalar remainder.
+    """
+    for j in range(0, out.shape[1], COLUMNS):
+        _add_lanes(factor, a, i, out, o, j)
