@@ -80,13 +80,14 @@ def read_patches(
     z : float32 array, shape (b, p, m)
     """
     (b, p), flat = index.shape, z.reshape(-1, z.shape[2])
+    wide, narrow = h.ravel(), rows.ravel()
     fill(mean.ravel(), _ZERO)
     for v in range(b):
         if v + 1 < b:
             for j in range(p):
                 if mask[v + 1, j]:
-                    _load_row(h, index[v + 1, j])
-                    _load_row(rows, index[v + 1, j])
+                    _load_row(wide, index[v + 1, j], h.shape[1])
+                    _load_row(narrow, index[v + 1, j], rows.shape[1])
         fill(z[v].ravel(), _ZERO)
         for j in range(p):
             if weights[v, j]:
@@ -96,10 +97,10 @@ def read_patches(
 
 
 @jit_numeric
-def _load_row(values: Array, i: int) -> None:
-    """Load a row into the cache while the code goes on."""
-    for j in range(0, values.shape[1], COLUMNS):  # as many numbers as there are in a cache line
-        prefetch(values.ravel(), np.uint64(i * values.shape[1] + j))
+def _load_row(values: Array, i: int, width: int) -> None:
+    """Load a row of a matrix, given as its numbers one after the other, into the cache while the code goes on."""
+    for j in range(i * width, (i + 1) * width, COLUMNS):  # as many numbers as there are in a cache line
+        prefetch(values, np.uint64(j))
 
 
 @jit_numeric
@@ -129,13 +130,14 @@ def collect_gradients(
     grad_h, grad_rows : float32 array, shape (r, h) and (r, m)
         Gradients of the encoding and of the narrow row of each member.
     """
+    numbers = grad_z.ravel()
     fill(grad_h.ravel(), _ZERO)
     fill(grad_rows.ravel(), _ZERO)
     for i in range(len(grad_h)):
         for k in range(starts[i], starts[i + 1]):
             position = positions[k]
             if k + _AHEAD < positions.size:
-                _load_row(grad_z, positions[k + _AHEAD])
+                _load_row(numbers, positions[k + _AHEAD], grad_z.shape[1])
             if own[k] >= 0:
                 add_row(_ONE, grad_ego, own[k], grad_h, i)
             if weights[position]:
