@@ -7,7 +7,8 @@ import torch.nn.functional as F
 
 from gpatcher.graph.split import Split
 from gpatcher.kernels.activations import normal_cdf, normal_density, random_words
-from gpatcher.kernels.product import add_product
+from gpatcher.kernels.members import find_members
+from gpatcher.kernels.product import add_product, transpose, write_product
 from gpatcher.model import compiled
 from gpatcher.model.config import ModelConfig
 from gpatcher.model.gpatcher import CHUNK, GPatcher
@@ -151,6 +152,37 @@ def test_both_dropouts_of_the_encoder():
     torch.testing.assert_close(bias.grad, kept.sum(0) / 0.8, rtol=1e-5, atol=0)
 
 
+# ------------------------------------------------------------------------------------------------ members
+
+
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 1000])
+def test_members_are_sorted_and_found_at_their_positions(n):
+    rng = np.random.default_rng(n)
+    b, sizes = 20, np.array([7, 1, 4])
+    index = rng.integers(0, n, b * sizes.sum())
+    mask = (rng.random(index.size) < 0.6).astype(np.float32)
+    rows = np.empty_like(index)
+    nodes, starts, positions, patches, own = find_members(index, mask, sizes, n, rows)
+    np.testing.assert_array_equal(nodes, np.unique(index[mask > 0]))
+    np.testing.assert_array_equal(nodes[rows[mask > 0]], index[mask > 0])
+    assert not rows[mask == 0].any()
+    # patches of the first source, then of the second, ...
+    patch = np.concatenate([s * b + np.repeat(np.arange(b), size) for s, size in enumerate(sizes)])
+    for i, node in enumerate(nodes):
+        found = positions[starts[i] : starts[i + 1]]
+        np.testing.assert_array_equal(found, np.flatnonzero((index == node) & (mask > 0)))
+        np.testing.assert_array_equal(patches[starts[i] : starts[i + 1]], patch[found])
+        first = (found < b * sizes[0]) & (found % sizes[0] == 0)
+        np.testing.assert_array_equal(own[starts[i] : starts[i + 1]], np.where(first, patch[found], -1))
+
+
+def test_patches_without_members_have_no_nodes():
+    nodes, starts, *places = find_members(np.zeros(6, int), np.zeros(6, np.float32), np.array([3]), 9, np.empty(6, int))
+    assert nodes.size == 0
+    assert starts.tolist() == [0]
+    assert all(place.size == 0 for place in places)
+
+
 # ------------------------------------------------------------------------------------------------ seeds and threads
 
 
@@ -182,36 +214,110 @@ def test_the_seed_decides_and_the_number_of_threads_does_not():
 # ------------------------------------------------------------------------------------------------ the model
 
 
-def make_model(n, p=16, d=8):
+def make_model(n, p=16, d=8, sources=1, **options):
+    """A model and features; every fifth node is isolated, others have empty positions."""
     rng = np.random.default_rng(0)
-    index = rng.integers(0, n, (n, p)).astype(np.int32)
-    index[:, 0] = np.arange(n)
+    modules = []
+    for size in (p, 11)[:sources]:
+        index = rng.integers(0, n, (n, size)).astype(np.int32)
+        index[rng.random((n, size)) < 0.2] = -1
+        index[::5] = -1
+        index[:, 0] = np.arange(n)
+        score = np.where(index >= 0, rng.random((n, size), dtype=np.float32), 0)
+        modules.append(Patches(index, score).source())
     torch.manual_seed(0)
-    model = GPatcher(Patches(index, np.ones((n, p), np.float32)).source(), d, 3, ModelConfig(hidden=16))
+    labels = torch.arange(n) % 3 if "labels" in options.get("readout", ()) else None
+    model = GPatcher(modules, d, 3, ModelConfig(**{"hidden": 32, **options}), labels)
     return model, FeatureTable(rng.standard_normal((n, d), dtype=np.float32))
 
 
 def test_only_large_batches_of_large_graphs_are_compiled():
     for n, count, expected in ((CHUNK, 4096, False), (CHUNK + 1, 4096, True), (CHUNK + 1, 100, False)):
         model, x = make_model(n)
-        assert [view.compiled for view in model.fetch(x, torch.arange(count)).views] == [expected]
+        batch = model.fetch(x, torch.arange(count))
+        assert [view.compiled for view in batch.views] == [expected]
+        assert (batch.members is not None) == expected
+        assert not expected or batch.x is x  # rows are read from the whole table
 
 
-def test_the_model_predicts_and_learns_as_with_the_modules(monkeypatch):
-    model, x = make_model(CHUNK + 1)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"sources": 2},
+        {"hidden": 23, "mixer_hidden": 9, "d": 5},
+        {"hidden": 16, "mixer_hidden": None, "skip": True, "selection": True},
+        {"readout": ("ego", "mean"), "mean_ego": True, "aggregate": "sum"},
+        {"readout": ("mixer",), "layers": 1},
+        {"readout": ("mean", "mixer", "labels"), "sources": 2, "head_layers": 2},
+    ],
+)
+def test_the_model_predicts_and_learns_as_with_the_modules(options, monkeypatch):
+    model, x = make_model(CHUNK + 1, **options)
     nodes = np.arange(0, CHUNK, 3)
     results = []
     for compiles in (True, False):
         if not compiles:
             monkeypatch.setattr(GPatcher, "compiles", lambda *_: False)
         batch = model.eval().fetch(x, torch.as_tensor(nodes[:4096]))
-        assert batch.views[0].compiled == compiles
+        assert (batch.members is not None) == compiles
         model.zero_grad()
         F.cross_entropy(model(x, batch), torch.arange(4096) % 3).backward()
         gradients = [parameter.grad for parameter in model.parameters()]
-        results.append([predict_logits(model, x, nodes, 4096), *gradients])
+        results.append([predict_logits(model, x, nodes, 4096), model(x, batch).detach(), *gradients])
     for kernel, module in zip(*results, strict=True):
         assert_close(kernel, module, 1e-4)
+
+
+def test_mapped_and_transposed_features_give_the_same_values(tmp_path):
+    model, x = make_model(CHUNK + 1)
+    np.save(tmp_path / "x.npy", x.matrix())
+    mapped = FeatureTable(np.load(tmp_path / "x.npy", mmap_mode="r"))
+    turned = FeatureTable(np.asfortranarray(x.matrix()))
+    batches = [model.train().fetch(table, torch.arange(4096)) for table in (x, mapped, turned)]
+    for batch, table in zip(batches[1:], (mapped, turned), strict=True):
+        assert batch.x is not table  # only the rows of the members
+        assert batch.x.shape[0] == len(batches[0].members.nodes)
+    results = []
+    for batch in batches:
+        torch.manual_seed(0)
+        model.zero_grad()
+        out = model(x, batch)
+        out.square().sum().backward()
+        results.append([out, *(parameter.grad for parameter in model.parameters())])
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def test_a_step_does_not_depend_on_the_number_of_threads():
+    model, x = make_model(CHUNK + 1, sources=2)
+    threads = torch.get_num_threads()
+    results = []
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            torch.manual_seed(0)
+            model.train().zero_grad()
+            out = model(x, torch.arange(4096))
+            out.square().sum().backward()
+            results.append([out, model.weight.grad, model.bias.grad, model.rounds[-1].rows[0].weight.grad])
+    finally:
+        torch.set_num_threads(threads)
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def test_features_that_are_not_numbers_reach_the_patches_of_their_node_only():
+    model, x = make_model(CHUNK + 1)
+    node = 4001
+    x.dense[node] = np.nan
+    index = model.sources[0].index[:4096]
+    touched = (index == node).any(1)
+    assert touched.any()
+    with torch.no_grad():
+        out = model.eval()(x, model.fetch(x, torch.arange(4096)))
+    assert out[touched].isnan().all()
+    assert out[~touched].isfinite().all()
 
 
 def test_training_that_was_interrupted_ends_with_the_same_weights(tmp_path):
@@ -252,6 +358,16 @@ def test_products():
             out = c.copy()
             add_product(left, b, out)
             np.testing.assert_allclose(out, c + a @ b, atol=1e-5)
+            write_product(left, b, c[:8], out)  # the rows that it starts from are repeated
+            np.testing.assert_allclose(out, np.tile(c[:8], (rows // 8, 1)) + a @ b, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (48, 16), (16, 32), (32, 64)])
+def test_transposes(shape):
+    a = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    out = np.empty(shape[::-1], np.float32)
+    transpose(a, out)
+    np.testing.assert_array_equal(out, a.T)
 
 
 def test_gelu_to_single_precision():

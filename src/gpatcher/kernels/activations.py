@@ -12,6 +12,8 @@ from gpatcher.kernels.splitmix import mix
 
 # products and sums may be contracted to one instruction; nothing is assumed of NaN and infinity
 jit_numeric = nb.njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
+# sums of an array may be added in any order, so that they are vectorised
+jit_sum = nb.njit(cache=True, nogil=True, fastmath={"contract", "reassoc"}, error_model="numpy")
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # increment of splitmix64
 _HALF, _ONE, _FOUR = np.float32(0.5), np.float32(1), np.float32(4)

@@ -14,15 +14,15 @@ of 16, filled up with zeros.
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
 from gpatcher.kernels.activations import drop_factor, jit_numeric, normal_cdf, normal_density, random_words
 from gpatcher.kernels.compile import Array
-from gpatcher.kernels.product import add_product
+from gpatcher.kernels.norm import add, copy, dot, fill, normalise, normalise_back, total
+from gpatcher.kernels.product import WIDE, add_product, transpose, write_product
 
 BLOCK = 16  # patches at a time
-_EPS, _ZERO, _ONE = np.float32(1e-5), np.float32(0), np.float32(1)
+_ZERO, _ONE = np.float32(0), np.float32(1)
 _NORMAL, _INPUT, _ACTIVE, _SLOPE, _OUT_SLOPE = range(5)  # what a step keeps for the backward pass
 
 
@@ -51,8 +51,8 @@ def mix_patches(
         W₁ᵀ and W₂ᵀ of the steps that mix positions.
     channels : float32 array, shape (odd steps, 2, h, h)
         W₁ and W₂ of the steps that mix features.
-    biases : float32 array, shape (steps, 2, h, p)
-        b₁ and b₂.
+    biases : float32 array, shape (steps, 2, max(h, p))
+        b₁ and b₂, one value for each position in even steps and for each feature in odd ones.
     norms : float32 array, shape (steps, 2, h)
         Scale and shift; those of the first step are not read.
     skip : bool
@@ -63,14 +63,15 @@ def mix_patches(
     out : float32 array, shape (b, h')
     """
     h, n = channels.shape[2], BLOCK * tokens.shape[2]
-    wide = _side_by_side(biases)
+    starts = _starts(biases, h, tokens.shape[2])
     kept, rates = np.zeros((1, 5, h, n), np.float32), np.zeros((1, n), np.float32)
-    work, words = np.zeros((3, h, n), np.float32), np.empty(h * n // 4, np.uint64)
+    work, rows = np.zeros((3, h, n), np.float32), np.zeros((n, h), np.float32)
+    words = np.empty(h * n // 4, np.uint64)
     for start in range(0, len(patches), BLOCK):
         end = min(start + BLOCK, len(patches))
-        _load(patches[start:end], work[0])
+        _load(patches[start:end], rows, work[0])
         block = first + start // BLOCK
-        _forward(block, tokens, channels, wide, norms, skip, drop, seed, words, kept, rates, work, patches.shape[2])
+        _forward(block, tokens, channels, starts, norms, skip, drop, seed, words, kept, rates, work, patches.shape[2])
         _mean(work[0], mask[start:end], out[start:end])
 
 
@@ -100,57 +101,60 @@ def mix_gradients(
     """
     steps, h, p, width = len(biases), channels.shape[2], tokens.shape[2], patches.shape[2]
     n = BLOCK * p
-    wide = _side_by_side(biases)
-    bias_sums, norm_sums = np.zeros((steps, 2, h, n), np.float32), np.zeros((steps, 2, h, n), np.float32)
+    starts = _starts(biases, h, tokens.shape[2])
+    zeros, sums = np.zeros((h, max(p, WIDE)), np.float32), np.zeros((steps, 2, n), np.float32)
     kept, rates = np.zeros((steps, 5, h, n), np.float32), np.zeros((steps, n), np.float32)
-    work, words, turned = np.zeros((3, h, n), np.float32), np.empty(h * n // 4, np.uint64), np.zeros((n, h), np.float32)
+    work, rows, turned = np.zeros((3, h, n), np.float32), np.zeros((n, h), np.float32), np.zeros((n, h), np.float32)
+    words = np.empty(h * n // 4, np.uint64)
     z, d, e = work[0], work[1], work[2]
     for start in range(0, len(patches), BLOCK):
         end = min(start + BLOCK, len(patches))
-        _load(patches[start:end], z)
+        _load(patches[start:end], rows, z)
         block = first + start // BLOCK
-        _forward(block, tokens, channels, wide, norms, skip, drop, seed, words, kept, rates, work, width)
+        _forward(block, tokens, channels, starts, norms, skip, drop, seed, words, kept, rates, work, width)
         _spread(grad[start:end], mask[start:end], z)  # from here on z is its own gradient
         for s in range(steps - 1, -1, -1):
             own = kept[s]
             _times(z.ravel(), own[_OUT_SLOPE].ravel(), d.ravel())
             for k in (1, 0):
                 source = own[_ACTIVE] if k else own[_INPUT]
-                _add(d.ravel(), bias_sums[s, k].ravel())
                 if s % 2:
-                    _transpose(source, turned)
+                    for i in range(h):
+                        grad_biases[s, k, i] += total(d[i])
+                    transpose(source, turned)
                     add_product(d, turned, grad_channels[s // 2, k])
-                    _fill(e.ravel(), _ZERO)
-                    add_product(channels[s // 2, k].T, d, e)
+                    write_product(channels[s // 2, k].T, d, zeros[:, :WIDE], e)
                 else:
-                    rows = d.reshape(-1, p)
-                    add_product(source.reshape(-1, p).T, rows, grad_tokens[s // 2, k])
-                    _fill(e.ravel(), _ZERO)
-                    add_product(rows, transposed[s // 2, k], e.reshape(-1, p))
+                    for i in range(h):
+                        add(d[i], sums[s, k])
+                    tall = d.reshape(-1, p)
+                    add_product(source.reshape(-1, p).T, tall, grad_tokens[s // 2, k])
+                    write_product(tall, transposed[s // 2, k], zeros[:, :p], e.reshape(-1, p))
                 if k:
                     _times(e.ravel(), own[_SLOPE].ravel(), d.ravel())
             if s:
-                _normalise_back(e, own[_NORMAL], rates[s], norms[s], norm_sums[s], width)
+                normalise_back(e, own[_NORMAL], rates[s], norms[s], grad_norms[s], width)
             if skip:
-                _add(e.ravel(), z.ravel())
+                add(e.ravel(), z.ravel())
             else:
-                _copy(e.ravel(), z.ravel())
-        _store(z, grad_patches[start:end])
-    for s in range(steps):
+                copy(e.ravel(), z.ravel())
+        _store(z, turned, grad_patches[start:end])
+    for s in range(0, steps, 2):
         for k in range(2):
-            for i in range(h):
-                for j in range(n):
-                    grad_biases[s, k, i, j % p] += bias_sums[s, k, i, j]
-                    grad_norms[s, k, i] += norm_sums[s, k, i, j]
+            for j in range(n):
+                grad_biases[s, k, j % p] += sums[s, k, j]
 
 
 @jit_numeric
-def _side_by_side(biases: Array) -> Array:
-    """Repeat biases for each patch of a block, shape (steps, 2, h, BLOCK p)."""
-    steps, _, h, p = biases.shape
-    out = np.empty((steps, 2, h, BLOCK * p), np.float32)
-    for v in range(BLOCK):
-        out[:, :, :, v * p : (v + 1) * p] = biases
+def _starts(biases: Array, h: int, p: int) -> Array:
+    """Return what products start from, shape (steps, 2, h, max(p, WIDE)): b by position, or by feature in odd steps."""
+    steps = len(biases)
+    out = np.zeros((steps, 2, h, max(p, WIDE)), np.float32)
+    for s in range(steps):
+        for k in range(2):
+            for i in range(h):
+                for j in range(out.shape[3] if s % 2 else p):
+                    out[s, k, i, j] = biases[s, k, i if s % 2 else j]
     return out
 
 
@@ -162,7 +166,7 @@ def _forward(
     block: int,
     tokens: Array,
     channels: Array,
-    biases: Array,
+    starts: Array,
     norms: Array,
     skip: bool,
     drop: int,
@@ -174,29 +178,28 @@ def _forward(
     width: int,
 ) -> None:
     """Run all steps on the patches in ``work[0]``; if each step has a place in ``kept``, keep the slopes there."""
-    z, mixed, steps, p = work[0], work[1], len(biases), tokens.shape[2]
+    z, mixed, steps, p = work[0], work[1], len(starts), tokens.shape[2]
     slopes = len(kept) == steps
     for s in range(steps):
         own, rate = kept[s % len(kept)], rates[s % len(kept)]
         if s:
-            _normalise(z, norms[s], own[_NORMAL], rate, own[_INPUT], width)
+            normalise(z, norms[s], own[_NORMAL], rate, own[_INPUT], width)
         else:
-            _copy(z.ravel(), own[_INPUT].ravel())
+            copy(z.ravel(), own[_INPUT].ravel())
         for k in range(2):
             source = own[_ACTIVE] if k else own[_INPUT]
-            _copy(biases[s, k].ravel(), mixed.ravel())
             if s % 2:
-                add_product(channels[s // 2, k], source, mixed)
+                write_product(channels[s // 2, k], source, starts[s, k, :, :WIDE], mixed)
             else:
-                add_product(source.reshape(-1, p), tokens[s // 2, k], mixed.reshape(-1, p))
+                write_product(source.reshape(-1, p), tokens[s // 2, k], starts[s, k, :, :p], mixed.reshape(-1, p))
             if k == 0:
                 _gelu(mixed.ravel(), own[_ACTIVE].ravel(), own[_SLOPE].ravel(), slopes)
                 if drop:
                     random_words(seed, (block * steps + s) * words.size, words)
                     _drop(words.view(np.uint16), drop, own[_ACTIVE].ravel(), own[_SLOPE].ravel())
         if skip:
-            _add(mixed.ravel(), z.ravel())
-            _fill(own[_OUT_SLOPE].ravel(), _ONE)
+            add(mixed.ravel(), z.ravel())
+            fill(own[_OUT_SLOPE].ravel(), _ONE)
         else:
             _gelu(mixed.ravel(), z.ravel(), own[_OUT_SLOPE].ravel(), slopes)
 
@@ -222,44 +225,6 @@ def _drop(bits: Array, drop: int, values: Array, slope: Array) -> None:
         slope[i] *= kept
 
 
-@jit_numeric
-def _normalise(z: Array, norm: Array, normal: Array, rate: Array, out: Array, width: int) -> None:
-    """LayerNorm over the features of each position."""
-    mean, count = out[0], np.float32(width)
-    _fill(mean, _ZERO)
-    _fill(rate, _ZERO)
-    for i in range(width):
-        _add(z[i], mean)
-    for i in range(width):
-        for j in range(rate.size):
-            normal[i, j] = z[i, j] - mean[j] / count
-            rate[j] += normal[i, j] * normal[i, j]
-    for j in range(rate.size):
-        rate[j] = _ONE / np.sqrt(rate[j] / count + _EPS)
-    for i in range(width):
-        for j in range(rate.size):
-            normal[i, j] *= rate[j]
-            out[i, j] = normal[i, j] * norm[0, i] + norm[1, i]
-
-
-@jit_numeric
-def _normalise_back(e: Array, normal: Array, rate: Array, norm: Array, grad: Array, width: int) -> None:
-    """Replace the gradient of the output of `_normalise` by that of its input, and add that of scale and shift."""
-    mean, product = np.zeros(rate.size, np.float32), np.zeros(rate.size, np.float32)
-    for i in range(width):
-        for j in range(rate.size):
-            grad[0, i, j] += e[i, j] * normal[i, j]
-            grad[1, i, j] += e[i, j]
-        for j in range(rate.size):
-            e[i, j] *= norm[0, i]
-            mean[j] += e[i, j]
-            product[j] += e[i, j] * normal[i, j]
-    share = _ONE / np.float32(width)
-    for i in range(width):
-        for j in range(rate.size):
-            e[i, j] = rate[j] * (e[i, j] - share * (mean[j] + normal[i, j] * product[j]))
-
-
 # ------------------------------------------------------------------------------------------------ patches in and out
 
 
@@ -274,23 +239,26 @@ def gather_patches(rows: Array, index: Array, scale: Array, out: Array) -> None:
 
 
 @jit_numeric
-def _load(patches: Array, z: Array) -> None:
+def _load(patches: Array, rows: Array, z: Array) -> None:
+    """Write patches side by side; ``rows`` is a buffer of the transposed shape, with zeros where nothing is written."""
     p = z.shape[1] // BLOCK
     if len(patches) < BLOCK:
-        _fill(z.ravel(), _ZERO)
+        fill(rows.ravel(), _ZERO)
     for v in range(patches.shape[0]):
         for j in range(patches.shape[1]):
             for i in range(patches.shape[2]):
-                z[i, v * p + j] = patches[v, j, i]
+                rows[v * p + j, i] = patches[v, j, i]
+    transpose(rows, z)
 
 
 @jit_numeric
-def _store(z: Array, patches: Array) -> None:
+def _store(z: Array, rows: Array, patches: Array) -> None:
     p = z.shape[1] // BLOCK
+    transpose(z, rows)
     for v in range(patches.shape[0]):
         for j in range(patches.shape[1]):
             for i in range(patches.shape[2]):
-                patches[v, j, i] = z[i, v * p + j]
+                patches[v, j, i] = rows[v * p + j, i]
 
 
 @jit_numeric
@@ -298,56 +266,27 @@ def _mean(z: Array, mask: Array, out: Array) -> None:
     """Write the mean over the positions of each patch that have a member."""
     p = z.shape[1] // BLOCK
     for v in range(len(mask)):
-        count = max(_dot(mask[v], mask[v]), _ONE)
+        count = max(dot(mask[v], mask[v]), _ONE)
         for i in range(out.shape[1]):
-            out[v, i] = _dot(z[i, v * p :], mask[v]) / count
+            out[v, i] = dot(z[i, v * p :], mask[v]) / count
 
 
 @jit_numeric
 def _spread(grad: Array, mask: Array, z: Array) -> None:
     """Write the gradient of `_mean`."""
     p = z.shape[1] // BLOCK
-    _fill(z.ravel(), _ZERO)
+    weights = np.zeros(z.shape[1], np.float32)
     for v in range(len(mask)):
-        count = max(_dot(mask[v], mask[v]), _ONE)
+        count = max(dot(mask[v], mask[v]), _ONE)
+        for j in range(mask.shape[1]):
+            weights[v * p + j] = mask[v, j] / count
+    fill(z.ravel(), _ZERO)
+    column = np.zeros((z.shape[0], 1), np.float32)
+    for v in range(len(mask)):
         for i in range(grad.shape[1]):
-            share = grad[v, i] / count
-            for j in range(mask.shape[1]):
-                z[i, v * p + j] = share * mask[v, j]
-
-
-@nb.njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})
-def _dot(values: Array, mask: Array) -> np.float32:
-    """Return the sum of the values where the mask is 1."""
-    total = _ZERO
-    for j in range(mask.size):
-        total += values[j] * mask[j]
-    return total
-
-
-@jit_numeric
-def _transpose(z: Array, out: Array) -> None:
-    for j in range(z.shape[1]):
-        for i in range(z.shape[0]):
-            out[j, i] = z[i, j]
-
-
-@jit_numeric
-def _copy(values: Array, out: Array) -> None:
-    for i in range(values.size):
-        out[i] = values[i]
-
-
-@jit_numeric
-def _fill(out: Array, value: np.float32) -> None:
-    for i in range(out.size):
-        out[i] = value
-
-
-@jit_numeric
-def _add(values: Array, out: Array) -> None:
-    for i in range(values.size):
-        out[i] += values[i]
+            column[i, 0] = grad[v, i]
+        part = z[:, v * p : (v + 1) * p]
+        write_product(column, weights[v * p : (v + 1) * p].reshape(1, -1), part, part)
 
 
 @jit_numeric

@@ -53,6 +53,7 @@ class Batch:
     views: tuple[PatchView, ...]  # one per source; index refers to rows of x; empty if rounds run over all nodes
     x: FeatureTable | Encoded  # of the distinct nodes in the patches, or of all nodes
     labels: Tensor | None = None  # (rows, C): training labels, one-hot, 0 where unknown or masked
+    members: compiled.Members | None = None  # the distinct nodes, if compiled kernels read them from x, of all nodes
 
 
 class Round(nn.Module):
@@ -87,6 +88,10 @@ class Round(nn.Module):
                 compiled.mix(mixer, view, rows) if view.compiled else mixer(view.gather(rows), view.mask)
                 for view, mixer in zip(views, self.mixers, strict=True)
             ]
+        return self.join(readouts)
+
+    def join(self, readouts: dict[str, list[Tensor]]) -> Tensor:
+        """Return readouts side by side, gated or selected."""
         gated = [(self.gates[name], part) for name in self.config.readout for part in readouts.get(name, [])]
         read = torch.cat([part if gate == 1 else gate * part for gate, part in gated], 1)
         if self.selection is None:
@@ -189,13 +194,13 @@ class GPatcher(nn.Module):
     def encodes_once(self, x: FeatureTable, count: int, batch: int) -> bool:
         """Return whether `encode_all` saves time for ``count`` nodes in several batches, and takes little memory.
 
-        That is no more than a training step, or than the features that are in memory.
+        That is no more than a training step by the modules, or than the features that are in memory.
         """
         n = x.shape[0]
         positions = count * sum(source.size for source in self.sources)
         if count <= batch or positions <= n or self.reads_all(n):
             return False
-        return 4 * n * (self.config.hidden + self._row_width) <= max(self.step_bytes(batch, x), x.nbytes)
+        return 4 * n * (self.config.hidden + self._row_width) <= max(self._module_bytes(batch, x), x.nbytes)
 
     @property
     def _row_width(self) -> int:
@@ -224,6 +229,12 @@ class GPatcher(nn.Module):
             views = [replace(view, compiled=True) for view in views]
         if isinstance(x, Encoded):
             return Batch(nodes, tuple(views), x, labels)
+        if self._reads_members(x, entries):
+            members, views = compiled.find_members(views, x.shape[0], self.config.mean_weighting)
+            labels = None if labels is None else labels[members.nodes]
+            if x.dense is None or not x.dense.is_contiguous():
+                x, members = x.take(members.nodes), replace(members, nodes=torch.arange(len(members.nodes)))
+            return Batch(nodes, tuple(views), x, labels, members)
         if x.mapped or entries < x.shape[0]:  # a small batch: only the nodes in its patches
             members, inverse = torch.unique(torch.cat([view.index.flatten() for view in views]), return_inverse=True)
             parts = torch.split(inverse, [view.index.numel() for view in views])
@@ -240,6 +251,11 @@ class GPatcher(nn.Module):
         """
         n = len(x.h) if isinstance(x, Encoded) else x.shape[0]
         return x.device.type == "cpu" and n > CHUNK and self.weight.dtype == torch.float32
+
+    def _reads_members(self, x: FeatureTable, entries: int) -> bool:
+        """Return whether compiled kernels gather too: with dense features, and patches that are fixed."""
+        dense = x.mapped or x.dense is not None
+        return dense and entries >= _PRODUCTS and self.compiles(x) and self.reads_ahead and self.config.rounds == 1
 
     def _with_products(self, view: PatchView, source: PatchSource, n: int) -> PatchView:
         """Return a view of fixed patches as sparse matrices, whose gradients are faster than those of a gather."""
@@ -294,6 +310,8 @@ class GPatcher(nn.Module):
         batch = nodes if isinstance(nodes, Batch) else self.fetch(x, nodes)
         if isinstance(batch.x, Encoded):
             return self._head(self.rounds[-1](batch.x.h, batch.views, batch.x.rows), batch.views, batch.labels)
+        if batch.members is not None:
+            return self._head(self._read(batch, batch.members), batch.views, batch.labels)
         h = self.encode(batch.x, any(view.compiled for view in batch.views))
         if batch.views:
             return self.classify(h, batch.views, batch.labels)
@@ -314,6 +332,20 @@ class GPatcher(nn.Module):
             return compiled.encode(x.dense, self.weight, self.bias, *dropouts)
         z = x.linear(self.weight, self.config.input_dropout if self.training else 0.0) + self.bias
         return dropout(F.relu(z), self.config.dropout, self.training)
+
+    def _read(self, batch: Batch, members: compiled.Members) -> Tensor:
+        """Return what the round reads of a batch, by compiled kernels that encode its members and gather them."""
+        x: Any = batch.x
+        last, narrow, mixed = self.rounds[-1], None, []
+        if "mixer" in self.config.readout:
+            narrow = last.rows
+        dropouts = (self.config.input_dropout, self.config.dropout) if self.training else (0.0, 0.0)
+        encoder = self.weight, self.bias
+        ego, means, patches = compiled.read(x.dense, members, batch.views, encoder, dropouts, narrow)
+        if narrow is not None:
+            triples = zip(last.mixers, patches, batch.views, strict=True)
+            mixed = [compiled.mix_patches(mixer, z, view.mask) for mixer, z, view in triples]
+        return last.join({"ego": [ego], "mean": means, "mixer": mixed})
 
     def propagate(self, h: Tensor, patches: Sequence[Sequence[Sequence[PatchView]]]) -> Tensor:
         """Return the input of the last round, shape (n, h), or (n, R h) with ``jump``.
@@ -377,19 +409,32 @@ class GPatcher(nn.Module):
     def step_bytes(self, batch: int, x: FeatureTable) -> int:
         """Estimate the bytes of a training step on ``batch`` nodes, with the next batch prefetched.
 
-        The 4-byte numbers that are alive in the backward pass, from the widths of the model:
+        The 4-byte numbers that are alive in the backward pass, from the widths of the model. By compiled kernels:
+
+            r (8 + h + 2 m) + b p (50 + 2 m) + 8 b w, and 3 r d where features are memory-mapped,
+
+        by the modules:
 
             r (5 d + 8 h) + b p (30 + 3 h + m (18 L - 2)),
 
         b nodes with p positions over all sources, r = min(b p, n) distinct nodes, d features (non-zeros where sparse),
-        h hidden, m the width of the mixer and L its layers.
+        h hidden, m the width of the mixer and L its layers, w the width of what the classifier reads.
         """
+        positions = batch * sum(source.size for source in self.sources)
+        if not self._reads_members(x, positions):
+            return self._module_bytes(batch, x)
+        rows, width = min(positions, x.shape[0]), self._row_width
+        per_row = 8 + self.config.hidden + 2 * width + 3 * x.width * x.mapped
+        return 4 * (rows * per_row + positions * (50 + 2 * width) + 8 * batch * self.rounds[-1].width)
+
+    def _module_bytes(self, batch: int, x: FeatureTable) -> int:
+        """Estimate the bytes of a step by the modules, see `step_bytes`."""
         positions = batch * sum(source.size for source in self.sources)
         hidden = self.config.hidden
         rows = min(positions, x.shape[0])
         per_position = 30 + 3 * hidden * ("mean" in self.config.readout)
         if "mixer" in self.config.readout:
-            per_position += (self.config.mixer_hidden or hidden) * (18 * self.config.layers - 2)
+            per_position += self._row_width * (18 * self.config.layers - 2)
         return 4 * (rows * (5 * x.width + 8 * hidden) + positions * per_position)
 
     def check_training_memory(self, rows: int) -> None:
