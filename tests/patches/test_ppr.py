@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from gpatcher.datasets.load import load_graph
 from gpatcher.errors import InputError
 from gpatcher.graph.graph import Graph
-from gpatcher.kernels.ppr_push import _least_degree, degree_codes, push_ppr
+from gpatcher.kernels.degree_codes import degree_codes, least_degree
+from gpatcher.kernels.ppr_push import push_ppr
 from gpatcher.patches.base import Patches
 from gpatcher.patches.ppr import (
     PPR,
@@ -128,7 +129,7 @@ def test_codes_of_numbers_of_edges(degrees):
     degree = np.array(degrees, dtype=float)
     codes = degree_codes(degree, False)
     assert codes.dtype == np.uint8
-    least = np.array([_least_degree(int(code), False) for code in codes])
+    least = np.array([least_degree(int(code), False) for code in codes])
     few = degree < 128
     np.testing.assert_array_equal(least[few], degree[few])
     assert np.all(least <= degree)
@@ -142,7 +143,7 @@ def test_codes_of_sums_of_weights(degrees):
     degree = np.array(degrees)
     codes = degree_codes(degree, True)
     assert codes.dtype == np.uint8
-    least = np.array([_least_degree(int(code), True) for code in codes])
+    least = np.array([least_degree(int(code), True) for code in codes])
     assert np.all(least <= degree)
     within = (degree > 2.0**-31) & (degree < 2.0**31)
     assert np.all(degree[within] < least[within] * 2**0.25 * (1 + 1e-8))
@@ -162,6 +163,20 @@ def test_codes_packed_with_the_neighbours_change_no_bit():
     np.testing.assert_array_equal(one.score, two.score)
     small = walk_adjacency(load_graph("rmat:n=1000,m=3000"), False)
     assert small.packed() is small
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize(("step", "eps"), [(50, 1e-5), (50000, 1e-8)])
+def test_neighbours_taken_16_at_a_time_change_no_bit(symmetric, step, eps):
+    """Weights of 1 are pushed one by one; the smaller eps needs a table beyond the one that is kept."""
+    graph = load_graph("rmat:n=200000,m=800000,seed=3")
+    plain = walk_adjacency(graph, False)._replace(symmetric=symmetric)
+    weighted = plain._replace(weights=np.ones(graph.indices.size), degree_codes=degree_codes(plain.degree, True))
+    sources = np.arange(1, graph.n, step)
+    results = [push_from(part, sources, 20, C, eps) for part in (weighted, plain, plain.packed())]
+    for other in results[1:]:
+        np.testing.assert_array_equal(results[0].index, other.index)
+        np.testing.assert_array_equal(results[0].score, other.score)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -1,4 +1,4 @@
-"""The decorator of all compiled functions, and three instructions that Numba lacks."""
+"""The decorator of all compiled functions, and some instructions that Numba lacks."""
 
 from __future__ import annotations
 
@@ -17,11 +17,29 @@ jit = nb.njit(cache=True, nogil=True)
 
 
 @intrinsic
+def pointer(_: Any, array: Any) -> Any:
+    """Return the address of an array's first entry, which is indexed like the array; None stays None.
+
+    Where arrays are passed on in a loop, compiled code may count references to each of them, which can take longer
+    than the loop. The array must be an argument of the function, which its caller keeps.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return context.make_array(array)(context, builder, args[0]).data
+
+    if array is types.none:
+        return array(array), lambda context, builder, signature, args: context.get_dummy_value()
+    return types.CPointer(array.dtype)(array), generate  # type: ignore[attr-defined]
+
+
+@intrinsic
 def prefetch(_: Any, array: Any, position: Any) -> Any:
     """Load the cache line of ``array[position]`` while the code goes on; a position beyond the array does nothing."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        data = args[0]
+        if isinstance(array, types.Array):
+            data = context.make_array(array)(context, builder, data).data
         byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
         function = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
         call = cgutils.get_or_insert_function(builder.module, function, "llvm.prefetch.p0i8")

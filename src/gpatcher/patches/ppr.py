@@ -17,8 +17,9 @@ from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.kernels.compile import Array
 from gpatcher.kernels.csr import sum_rows
+from gpatcher.kernels.degree_codes import degree_codes, pack_codes
 from gpatcher.kernels.overlay import Overlay
-from gpatcher.kernels.ppr_push import degree_codes, pack_codes, push_ppr
+from gpatcher.kernels.ppr_push import push_ppr
 from gpatcher.patches.base import LocalExtractor, Patches, Progress
 from gpatcher.patches.direction import DIRECTIONS, directed_adjacency
 from gpatcher.scale.executors import LocalEngine
