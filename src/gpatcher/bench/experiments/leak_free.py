@@ -5,7 +5,7 @@ from gpatcher.bench.plan import TITLES, Experiment, Row
 EXPERIMENT = Experiment(
     title="Data sets without leaks",
     description="Chameleon and Squirrel without their duplicate nodes (accuracy), Minesweeper and Tolokers (ROC-AUC), "
-    "with settings from 'gpatcher tune leak_free': every model has the same number of trials.",
+    "with settings from 'gpatcher tune leak_free'. Numbers of trials: results/README.md.",
     datasets=("chameleon-filtered", "squirrel-filtered", "minesweeper", "tolokers"),
     rows={name: Row(name) for name in TITLES},
 )
