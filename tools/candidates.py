@@ -11,6 +11,7 @@ EGO_MEAN = ["ego", "mean"]
 BOTH: Settings = {"name": "hop", "size": 512}
 OUT: Settings = {**BOTH, "direction": "out"}
 IN: Settings = {**BOTH, "direction": "in"}
+SAME: list[Settings] = [{"name": "overlap", "size": 64, "direction": direction} for direction in ("out", "in")]
 ADJACENCY: Settings = {"normalise": "l2", "adjacency_features": True}
 
 
@@ -65,10 +66,19 @@ POOL = (
              _rounds(4, "unit", residual=False, jump=True, readout=["mean"], selection=True, dropout=0.0,
                      input_dropout=0.0, head_layers=2),
              {"lr": 0.01, "weight_decay": 0.0, "epochs": 1500, "patience": 200, "monitor": "accuracy"}),
+    _patches("selection, same neighbours", [OUT, IN, *SAME], {},
+             {"aggregate": "sum", "readout": [*EGO_MEAN, "labels"], "selection": True, "dropout": 0.2,
+              "input_dropout": 0.0, "head_layers": 2},
+             {"lr": 0.01, "weight_decay": 2e-3, "epochs": 1500, "patience": 100}),
     Candidate("trees", "trees", {"features": {"structure": ["degree", "clustering"]}}),
-    Candidate("trees, adjacency", "trees",
+    Candidate("trees, adjacency, same neighbours", "trees",
               {"features": {"adjacency_features": True, "structure": ["degree", "clustering"]},
-               "patches": [OUT, IN, _ppr(size=64, c=0.9)]}),
+               "patches": [OUT, IN, _ppr(size=64, c=0.9), *SAME]}),
+    Candidate("trees, adjacency, same neighbours", "trees",
+              {"features": {"adjacency_features": True, "structure": ["degree", "clustering"]},
+               "patches": [OUT, IN, _ppr(size=64, c=0.9), *SAME]}),
+    _patches("labels, same neighbours", [OUT, IN, *SAME], ADJACENCY,
+             {"readout": [*EGO_MEAN, "labels"], "aggregate": "sum"}, {"lr": 0.01, "weight_decay": 2e-3}),
     Candidate("linear", "linear", {"features": {"normalise": "l2"}}),
     Candidate("linear, adjacency", "linear", {"features": ADJACENCY, "patches": [OUT, IN, _ppr(size=64, c=0.9)]}),
 )  # fmt: skip

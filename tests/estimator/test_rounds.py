@@ -13,13 +13,14 @@ from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.model.config import ModelConfig
 from gpatcher.model.gpatcher import GPatcher
 from gpatcher.model.inputs import FeatureConfig
-from gpatcher.patches import PPR, AdaptiveFilter, Hop
+from gpatcher.patches import PPR, AdaptiveFilter, Hop, Overlap
 from gpatcher.patches.store import StoredPatches, write_patches
 from gpatcher.training.loop import TrainConfig, predict_logits
 
 SOURCES = {
     "one": (Hop(size=6),),
     "two": (PPR(size=4, direction="out"), Hop(size=4, direction="in")),
+    "overlap": (Hop(size=4), Overlap(size=3, threshold=0.2, direction="in")),
     "learned": (Hop(size=4), AdaptiveFilter(size=3, K=4)),
 }
 

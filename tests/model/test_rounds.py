@@ -13,7 +13,7 @@ from gpatcher.model import gpatcher as module
 from gpatcher.model.config import ModelConfig, count_parameters
 from gpatcher.model.gpatcher import GPatcher
 from gpatcher.model.inputs import FeatureTable
-from gpatcher.patches import PPR, AdaptiveFilter, Hop
+from gpatcher.patches import PPR, AdaptiveFilter, Hop, Overlap
 from gpatcher.training.loop import TrainConfig, fit, train
 
 SOURCES = {
@@ -179,8 +179,9 @@ def test_a_step_sees_no_label_of_its_targets(graph):
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
+@pytest.mark.parametrize("source", [Hop(size=12), Overlap(size=12, self_loops=True)], ids=["hop", "overlap"])
 @pytest.mark.parametrize("kind", ["cliques", "random"])
-def test_random_labels_without_features_cannot_be_learned(kind, rounds):
+def test_random_labels_without_features_cannot_be_learned(kind, source, rounds):
     """In a clique the other labels are the total minus the own one: leaving out the own label alone would leak it."""
     rng = np.random.default_rng(1)
     n, size = 240, 12
@@ -193,9 +194,7 @@ def test_random_labels_without_features_cannot_be_learned(kind, rounds):
     graph = Graph.from_edge_index(np.array(pairs).T, x=np.ones((n, 1), np.float32), y=y, num_nodes=n)
     order = rng.permutation(n)
     split = Split(np.sort(order[:120]), np.sort(order[120:]), np.array([], int))
-    model = build(
-        graph, (Hop(size=size),), labels_of(graph, split.train), rounds=rounds, readout=("ego", "mean", "labels")
-    )
+    model = build(graph, (source,), labels_of(graph, split.train), rounds=rounds, readout=("ego", "mean", "labels"))
     run = train(
         model, FeatureTable(graph.x), y, split, TrainConfig(epochs=200, patience=200, weight_decay=0.0, lr=0.02)
     )

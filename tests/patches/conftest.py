@@ -9,7 +9,7 @@ import pytest
 from gpatcher.errors import InputWarning
 from gpatcher.graph.graph import Graph
 
-K, C = 6, 0.6
+K, C, THRESHOLD = 6, 0.6, 0.4
 
 
 @pytest.fixture(autouse=True)
@@ -101,6 +101,11 @@ def _scores(name, graph, self_loops=False):
         return (1 - C) * np.linalg.inv(identity - C * A)
     if name == "hop":
         return A
+    if name == "overlap":
+        norms = np.linalg.norm(A, axis=1, keepdims=True)
+        cosine = np.divide(A, norms, out=np.zeros_like(A), where=norms > 0)
+        cosine = cosine @ cosine.T
+        return np.where(cosine > THRESHOLD, cosine, 0)
     if name == "shared":
         return sum(np.linalg.matrix_power(A, k) for k in range(1, K + 1)) / K
     values, U = np.linalg.eigh(A)

@@ -1,11 +1,13 @@
 """Patches along directed edges and by hop, against dense matrices written out from the edges."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from gpatcher.errors import InputError
 from gpatcher.graph.unseen import UnseenNodes
-from gpatcher.patches import PPR, Hop, extract_patches
+from gpatcher.patches import PPR, Hop, Overlap, extract_patches
 from gpatcher.patches.direction import count_ends
 from gpatcher.patches.ppr import push_patches
 
@@ -27,6 +29,15 @@ def weighted(graphs):
     return graphs.build(pairs[:, 0], pairs[:, 1], n=30, weights=rng.uniform(0.5, 2.0, len(pairs)))
 
 
+def dense_step(dense, graph, direction, self_loops=False):
+    """One step as a dense matrix, D_out^-1/2 A D_in^-1/2 along the edges or in reverse, or Ã."""
+    if direction == "both":
+        return dense.normalised(graph, self_loops)
+    A = dense.directed(graph, direction, self_loops)
+    degree = np.sqrt(np.outer(A.sum(1), A.sum(0)))
+    return np.divide(A, degree, out=np.zeros_like(A), where=A > 0)
+
+
 @pytest.mark.parametrize("size", [1, 6, 40])
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("self_loops", [False, True])
@@ -45,18 +56,38 @@ def test_directed_pagerank_is_the_inverse(request, dense, kind, direction, self_
 @pytest.mark.parametrize("kind", ["graph", "weighted"])
 def test_a_hop_is_a_power_of_one_step(request, dense, kind, direction, hop):
     graph = request.getfixturevalue(kind)
-    if direction == "both":
-        step = dense.normalised(graph)
-    else:
-        A = dense.directed(graph, direction)
-        degree = np.sqrt(np.outer(A.sum(1), A.sum(0)))
-        step = np.divide(A, degree, out=np.zeros_like(A), where=A > 0)
-    R = np.linalg.matrix_power(step, hop)
+    R = np.linalg.matrix_power(dense_step(dense, graph, direction), hop)
     for size in (4, graph.n):
         dense.check(extract_patches(graph, Hop(size=size, hop=hop, direction=direction)), R, atol=3e-6)
 
 
-@pytest.mark.parametrize("make", [PPR, Hop])
+@pytest.mark.parametrize("self_loops", [False, True])
+@pytest.mark.parametrize("threshold", [1e-9, 0.2, 0.6, 1.0])
+@pytest.mark.parametrize("direction", ["both", *DIRECTIONS])
+@pytest.mark.parametrize("kind", ["graph", "weighted"])
+def test_overlap_is_the_cosine_of_neighbourhoods(request, dense, kind, direction, threshold, self_loops):
+    graph = request.getfixturevalue(kind)
+    step = dense_step(dense, graph, direction, self_loops)
+    norms = np.linalg.norm(step, axis=1, keepdims=True)
+    rows = np.divide(step, norms, out=np.zeros_like(step), where=norms > 0)
+    R = rows @ rows.T
+    R[threshold - 1e-9 > R] = 0
+    for size in (1, 4, graph.n):
+        extractor = Overlap(size=size, threshold=threshold, direction=direction, self_loops=self_loops)
+        dense.check(extract_patches(graph, extractor), R, atol=3e-6)
+
+
+def test_nodes_with_the_same_neighbours_fill_a_patch_by_ascending_id(graphs):
+    """Also where there are far more of them than positions: the leaves of a star."""
+    star = graphs.undirected([[4, leaf] for leaf in range(5000) if leaf != 4])
+    patches = extract_patches(star, Overlap(size=4, threshold=1.0))
+    assert patches.index[4].tolist() == [4, -1, -1, -1]
+    assert patches.index[0].tolist() == [0, 1, 2, 3]
+    assert patches.index[4999].tolist() == [4999, 0, 1, 2]
+    assert patches.score[4999].tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("make", [PPR, Hop, Overlap])
 def test_reversing_the_edges_swaps_the_directions(graphs, graph, make):
     rows = np.repeat(np.arange(graph.n), np.diff(graph.indptr))
     reverse = graphs.build(graph.indices, rows, n=graph.n)
@@ -80,7 +111,8 @@ def test_on_an_undirected_graph_all_directions_of_a_hop_are_one(weighted, hop):
 def test_a_graph_without_edges_has_patches_of_single_nodes(graphs, direction):
     graph = graphs.build(np.array([], int), np.array([], int), n=3)
     assert Hop(size=8, direction=direction).resolve(graph)[0].size == 1
-    for extractor in (Hop(size=4, direction=direction), PPR(size=4, direction=direction)):
+    for make in (Hop, PPR, Overlap):
+        extractor = make(size=4, direction=direction)
         assert extract_patches(graph, extractor).index.tolist() == [[v, -1, -1, -1] for v in range(3)]
 
 
@@ -96,7 +128,7 @@ def test_a_walk_ends_where_no_edge_leaves(graphs):
 
 @pytest.mark.parametrize("direction", ["both", *DIRECTIONS])
 @pytest.mark.parametrize("self_loops", [False, True])
-@pytest.mark.parametrize("make", [PPR, Hop])
+@pytest.mark.parametrize("make", [PPR, Hop, partial(Overlap, threshold=0.3)])
 def test_unseen_nodes_have_the_patches_of_the_extended_graph(graph, make, direction, self_loops):
     rng = np.random.default_rng(6)
     new = np.array([rng.integers(0, 44, 25), rng.integers(40, 44, 25)])
@@ -130,6 +162,9 @@ def test_bad_parameters_are_named():
         PPR(direction="up")
     with pytest.raises(InputError, match="direction must be one of"):
         Hop(direction="")
+    for threshold in (0, -0.5, 1.5, np.nan):
+        with pytest.raises(InputError, match=rf"threshold must lie in \(0, 1\], got {threshold}"):
+            Overlap(threshold=threshold)
     for hop in (0, -1, 1.5):
         with pytest.raises(InputError, match=f"hop must be an integer of at least 1, got {hop}"):
             Hop(hop=hop)

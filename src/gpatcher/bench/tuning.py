@@ -109,6 +109,8 @@ _PATCHER_STARTS: list[dict[str, Any]] = [
 ]
 # Deep-GPatcher: which edges, how far, how many rounds
 _OUT_AND_IN = "hop:size=512,direction=out + hop:size=512,direction=in"
+_ALL_AND_SAME = f"{_OUT_AND_IN} + overlap:size=64,direction=out + overlap:size=64,direction=in"
+_OUT_AND_SAME = "hop:size=512,direction=out + overlap:size=64,direction=out"
 _DEEP: Space = {
     "train.lr": [0.01, 0.005, 0.003, 0.001],
     "train.weight_decay": [5e-4, 0.0, 5e-5, 2e-3, 5e-3],
@@ -130,11 +132,13 @@ _DEEP: Space = {
     "model.selection": [False, True],
     "model.aggregate": ["sum", "mean"],
     # not the mixer: over 512 positions it takes minutes for a run on 183 nodes, and in five trials it never won
-    "model.readout": ["ego,mean", "mean", "ego,mean,labels"],
+    "model.readout": ["ego,mean", "mean", "ego,mean,labels", "mean,labels"],
     "patches": [
         "hop:size=512",
         "hop:size=512,direction=out",
         _OUT_AND_IN,
+        _OUT_AND_SAME,
+        _ALL_AND_SAME,
         "hop:size=512,direction=out + hop:size=512,hop=2,direction=out",
         "hop:size=512 + ppr:size=32,c=0.9",
         "ppr:size=32",
@@ -159,27 +163,26 @@ _SELECTION = {
     "train.monitor": "loss",
     "train.epochs": 1500,
 }
-_ONE_DIRECTION = {
+_UNIT_ROUNDS = {
     "patches": "hop:size=512,direction=out",
+    "model.norm": "unit",
+    "model.residual": False,
     "model.jump": True,
+    "model.selection": True,
     "model.readout": "mean",
     "model.dropout": 0.0,
     "model.input_dropout": 0.0,
+    "model.head_layers": 2,
     "train.weight_decay": 0.0,
+    "train.epochs": 1500,
+    "train.patience": 200,
 }
 _DEEP_STARTS: list[dict[str, Any]] = [
     {**_ONE_ROUND, "features.adjacency_features": True},
     _SELECTION,
-    _ONE_DIRECTION,
-    {
-        **_ONE_DIRECTION,
-        "model.norm": "unit",
-        "model.residual": False,
-        "model.selection": True,
-        "model.head_layers": 2,
-        "train.epochs": 1500,
-        "train.patience": 200,
-    },
+    {**_SELECTION, "patches": _ALL_AND_SAME, "model.readout": "ego,mean,labels"},
+    {**_UNIT_ROUNDS, "patches": _OUT_AND_SAME, "model.readout": "mean,labels"},
+    _UNIT_ROUNDS,
     {},
     _TWO_ROUNDS,
     {**_ONE_ROUND, "model.hidden": 256, "model.input_dropout": 0.2, "model.head_layers": 2, "train.ema_decay": 0.95},

@@ -58,7 +58,7 @@ def fit(
         str | None,
         _model(
             "NAME",
-            "heterophily-aware, polynomial, shared, heat, bandpass, ppr, hop, or auto: by size and validation loss.",
+            "heterophily-aware, polynomial, shared, heat, bandpass, ppr, hop, overlap, auto (by size and validation).",
             hidden=True,
         ),
     ] = None,

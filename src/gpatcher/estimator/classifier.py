@@ -243,8 +243,8 @@ class PatchModel(NodeModel):
         graph : Graph or UnseenNodes, optional
             The training graph, needed once for a loaded model; or unseen nodes, for which the result is that of the
             same weights on the extended graph. With `PPR`, and with `PolynomialFilter` without eigenvectors, only walks
-            from the unseen nodes are needed, so the cost does not depend on the size of the graph. `Hop` builds the
-            extended graph; other extractors compute its eigenvectors.
+            from the unseen nodes are needed, so the cost does not depend on the size of the graph. `Hop` and
+            `Overlap` build the extended graph; other extractors compute its eigenvectors.
         nodes : int or bool array, optional
             Nodes of the graph as ids or as a mask; all by default.
 

@@ -3,6 +3,7 @@
 from gpatcher.patches.base import Extractor, Patches
 from gpatcher.patches.extract import EXTRACTORS, AutoExtractor, extract_patches, make_extractor
 from gpatcher.patches.hop import Hop
+from gpatcher.patches.overlap import Overlap
 from gpatcher.patches.polynomial import PolynomialFilter
 from gpatcher.patches.ppr import PPR
 from gpatcher.patches.spectral import AdaptiveFilter, BandpassFilter, HeatKernel, SharedFilter
@@ -16,6 +17,7 @@ __all__ = [
     "Extractor",
     "HeatKernel",
     "Hop",
+    "Overlap",
     "Patches",
     "PolynomialFilter",
     "SharedFilter",

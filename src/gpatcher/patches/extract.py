@@ -16,6 +16,7 @@ from gpatcher.graph.graph import Graph
 from gpatcher.graph.unseen import UnseenNodes
 from gpatcher.patches.base import Extractor, Patches, Progress
 from gpatcher.patches.hop import Hop
+from gpatcher.patches.overlap import Overlap
 from gpatcher.patches.polynomial import PolynomialFilter
 from gpatcher.patches.ppr import PPR
 from gpatcher.patches.spectral import (
@@ -73,7 +74,7 @@ class AutoExtractor(Extractor):
         raise InputError("auto has no response before it is fitted")
 
 
-_ALL = (AdaptiveFilter, PolynomialFilter, SharedFilter, HeatKernel, BandpassFilter, PPR, Hop, AutoExtractor)
+_ALL = (AdaptiveFilter, PolynomialFilter, SharedFilter, HeatKernel, BandpassFilter, PPR, Hop, Overlap, AutoExtractor)
 EXTRACTORS: dict[str, type[Extractor]] = {extractor.name: extractor for extractor in _ALL}
 
 
