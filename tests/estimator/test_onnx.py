@@ -37,10 +37,21 @@ def served(path, inputs):
             "name": [{"name": "hop", "size": 4}, {"name": "ppr", "size": 5}],
             "model": {"rounds": 3, "norm": "batch", "readout": ("ego", "mean", "labels"), "jump": True},
         },
+        {
+            "name": [{"name": "hop", "size": 4}, {"name": "overlap", "size": 5, "threshold": 0.2}],
+            "model": {"readout": ("ego", "mean", "labels"), "selection": True},
+        },
         {"name": [{"name": "hop", "size": 4}], "model": {"rounds": 3, "readout": ("ego", "mean"), "residual": False}},
         {"name": [{"name": "hop", "size": 4}], "model": {"rounds": 3, "readout": ("ego", "mean"), "selection": True}},
     ],
-    ids=["sparse with empty positions", "fixed, learned and labels", "rounds and labels", "replace", "selection"],
+    ids=[
+        "sparse with empty positions",
+        "fixed, learned and labels",
+        "rounds and labels",
+        "overlap and labels",
+        "replace",
+        "selection",
+    ],
 )
 def test_the_outputs_agree(graph, tmp_path, quick, options):
     model = quick(**options, train={"epochs": 6}).fit(graph)

@@ -24,6 +24,7 @@ from gpatcher.trust.lookup import find_node
 from gpatcher.trust.words import member_rows, sentences
 
 TWO = ({"name": "ppr", "size": 6}, {"name": "heterophily-aware", "size": 4, "K": 4})  # two patch sources
+SAME = ({"name": "hop", "size": 4}, {"name": "overlap", "size": 5, "threshold": 0.2})
 DIRECTED = ({"name": "hop", "size": 4, "direction": "out"}, {"name": "ppr", "size": 3, "direction": "in"})
 
 
@@ -118,6 +119,7 @@ ROUNDS = {
     "rounds with mixers": ("ppr", {"rounds": 2, "norm": "batch", "skip": True}),
     "labels": (TWO, {"readout": ("ego", "mean", "mixer", "labels")}),
     "labels alone beside the mean": ("ppr", {"readout": ("mean", "labels")}),
+    "labels of nodes with the same neighbours": (SAME, {"readout": ("ego", "mean", "labels"), "selection": True}),
     "three rounds with labels": (TWO, {"rounds": 3, "readout": ("ego", "mean", "labels")}),
 }
 
