@@ -94,8 +94,7 @@ def _unit_rows(matrix: sp.csr_array) -> sp.csr_array:
 
 def _prefix_columns(rows: sp.csr_array, ends: IntArray) -> sp.csc_array:
     """Return the prefixes of the rows by column."""
-    lengths = ends - rows.indptr[:-1]
     kept = np.arange(rows.nnz) < np.repeat(ends, np.diff(rows.indptr))
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    prefixes = sp.csr_array((np.ones(len(rows.indices[kept]), np.int8), rows.indices[kept], indptr), shape=rows.shape)
-    return sp.csc_array(prefixes)
+    indices = rows.indices[kept]
+    indptr = np.concatenate([[0], np.cumsum(ends - rows.indptr[:-1])])
+    return sp.csc_array(sp.csr_array((np.ones(len(indices), np.int8), indices, indptr), shape=rows.shape))
