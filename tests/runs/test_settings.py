@@ -348,7 +348,7 @@ def test_every_shipped_entry_builds(graph, model, dataset):
         classifier = GPatcherClassifier.from_settings(settings)
         assert classifier.settings() == settings
         names = {extractor.name for extractor in as_extractors(classifier.patches)}
-        assert names == {PATCHERS[model]} if model != "deep" else names <= {"hop", "ppr"}
+        assert names == {PATCHERS[model]} if model != "deep" else names <= {"hop", "ppr", "overlap"}
     else:
         make_config("train", settings["train"])
         x = node_features(graph, make_config("features", settings["features"]))
