@@ -8,6 +8,7 @@ from gpatcher.kernels.compile import Array, jit
 from gpatcher.kernels.topk import insert_sorted
 
 _ROUNDING = 1e-9  # cosines this close are equal
+_BELOW_ONE = np.nextafter(np.float32(1), np.float32(0))  # the score of rows that are unequal by less than its precision
 
 
 @jit
@@ -66,7 +67,7 @@ def select_similar(
                 for other in range(indptr[u], indptr[u + 1]):
                     cosine += own[indices[other]] * values[other]
                 if cosine >= threshold - _ROUNDING:
-                    cosine = 1.0 if cosine > 1 - _ROUNDING else cosine
-                    count = insert_sorted(np.float32(cosine), u, score[r, 1:], index[r, 1:], count)
+                    similarity = np.float32(1) if cosine > 1 - _ROUNDING else min(np.float32(cosine), _BELOW_ONE)
+                    count = insert_sorted(similarity, u, score[r, 1:], index[r, 1:], count)
         for e in range(indptr[v], indptr[v + 1]):
             own[indices[e]] = 0.0
