@@ -87,6 +87,16 @@ def test_nodes_with_the_same_neighbours_fill_a_patch_by_ascending_id(graphs):
     assert patches.score[4999].tolist() == [1, 1, 1, 1]
 
 
+def test_coverage_is_the_fraction_of_nodes_with_a_member_beside_themselves(graphs):
+    source = [0, 1, 2, 2, 3, 3]  # 0 and 1 point to the same node; 5 is pointed to by the nodes that point to 6
+    graph = graphs.build(source, [4, 4, 5, 6, 5, 6], n=8)
+    assert Overlap(direction="out").coverage(graph) == 4 / 8
+    assert Overlap(direction="in").coverage(graph) == 2 / 8
+    assert Hop().coverage(graph) == 1
+    star = graphs.undirected([[0, leaf] for leaf in range(1, 9000)])
+    assert Overlap().coverage(star) > 0.999  # from a sample
+
+
 @pytest.mark.parametrize("make", [PPR, Hop, Overlap])
 def test_reversing_the_edges_swaps_the_directions(graphs, graph, make):
     rows = np.repeat(np.arange(graph.n), np.diff(graph.indptr))

@@ -15,13 +15,14 @@ from gpatcher.estimator.base import NodeModel
 from gpatcher.estimator.classifier import GPatcherClassifier, GPatcherRegressor
 from gpatcher.estimator.linear import LinearClassifier, LinearRegressor
 from gpatcher.estimator.prepare import as_extractors
-from gpatcher.estimator.settings import sources_to_settings
+from gpatcher.estimator.settings import sources_to_settings, to_sources
 from gpatcher.estimator.trees import TreesClassifier, TreesRegressor
 from gpatcher.graph.graph import Graph
 from gpatcher.patches.extract import EXTRACTORS
 
 _ENOUGH_EDGES = 100  # stored edges from which an edge type is a patch source
 _EDGE_TYPES = 4  # at most so many, the largest: a model reads every source
+_COVERAGE = 0.02  # fraction of the nodes that have another member, from which a source is read
 _STRUCTURE = ("degree", "clustering")  # features that are also defined for unseen nodes
 _REGRESSORS: dict[str, Any] = {
     GPatcherClassifier.kind: GPatcherRegressor,
@@ -56,8 +57,8 @@ class Candidate:
         """Return the configuration for this graph.
 
         If it is undirected, sources that differ only in direction are merged. If its edges have types, sources are
-        repeated for each type. If it has no features, structural features are used instead. If numbers are predicted,
-        it is a regressor.
+        repeated for each type. Sources in which hardly any node has another member are left out. If it has no features,
+        structural features are used instead. If numbers are predicted, it is a regressor.
         """
         settings, kind = dict(self.settings), self.kind
         if graph.relations and "patches" not in settings:
@@ -73,6 +74,9 @@ class Candidate:
         sources = settings.get("patches")
         if graph.relations and sources is not None:
             settings["patches"] = _by_edge_type(sources if isinstance(sources, list) else [sources], graph)
+        if isinstance(settings.get("patches"), list):
+            read = [source for source in settings["patches"] if to_sources(source)[0].coverage(graph) >= _COVERAGE]
+            settings["patches"] = read or settings["patches"][:1]
         if graph.x is None and not features.get("adjacency_features") and not features.get("structure"):
             settings["features"] = {**features, "structure": list(_STRUCTURE)}
         return replace(self, kind=kind, settings=settings)

@@ -204,6 +204,10 @@ class Extractor(ABC):
     def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> Any:
         """Return the result of `prepare` on the extended graph, for the unseen nodes only."""
 
+    def coverage(self, graph: Graph) -> float:
+        """Return the fraction of nodes with a member beside themselves; from a sample where members can be rare."""
+        return 1.0
+
     @abstractmethod
     def response(self, values: Tensor) -> Tensor:
         """Return g(λ) before training, shape (len(values),)."""

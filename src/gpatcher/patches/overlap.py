@@ -19,6 +19,7 @@ from gpatcher.patches.direction import DIRECTIONS, step_matrix
 from gpatcher.patches.ppr import run_blocks
 
 _BLOCK = 8192  # nodes at a time
+_SAMPLE = 2000  # nodes from which the coverage is estimated
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,12 @@ class Overlap(LocalExtractor):
     def prepare_unseen(self, unseen: UnseenNodes, *, memory: int | None = None) -> Patches:
         """Return the patches of the unseen nodes; builds the extended graph."""
         return self.patches_of(unseen.extended(), unseen.nodes)
+
+    def coverage(self, graph: Graph) -> float:
+        """Return the fraction of nodes with a member beside themselves, from a sample."""
+        nodes = np.sort(np.random.default_rng(0).permutation(graph.n)[:_SAMPLE])
+        members = (self.patches_of(graph, nodes).index >= 0).sum(axis=1)
+        return float((members > 1).mean())
 
     def response(self, values: Tensor) -> Tensor:
         """Return λ², the response of Ã², from which the cosines are computed."""
