@@ -11,7 +11,7 @@ from gpatcher.datasets.synthetic import csbm
 from gpatcher.errors import InputError
 from gpatcher.estimator import members
 from gpatcher.estimator.ensemble import AutoClassifier, load_model
-from gpatcher.estimator.members import choose_jobs
+from gpatcher.estimator.members import choose_jobs, choose_seeds
 from gpatcher.estimator.onnx import TOLERANCE, export_onnx, serving_inputs
 from gpatcher.estimator.portfolio import KINDS, Candidate
 from gpatcher.graph.unseen import UnseenNodes
@@ -67,9 +67,10 @@ def test_members_are_weighed_by_what_they_add(graph, fitted):
     assert weights.sum() == pytest.approx(1)
     assert [member.candidate.name for member in fitted.members_] == ["patches", "rounds", "trees", "linear"]
     assert fitted.used[0].weight == weights.max()
-    assert all(member.final is not None for member in fitted.used)
-    assert all(member.final is None for member in fitted.members_ if member.weight == 0)
+    assert all(len(member.final) == 3 for member in fitted.used)  # seeds
+    assert all(not member.final for member in fitted.members_ if member.weight == 0)
     assert all(len(member.models) == 3 for member in fitted.members_)  # folds: there are few validation nodes
+    assert all(member.seeds == 1 for member in fitted.members_)
     held, logits = fitted.held_out_
     development = np.sort(np.concatenate([fitted.split_.train, fitted.split_.val]))
     np.testing.assert_array_equal(np.sort(held), development)
@@ -89,10 +90,32 @@ def test_labelled_nodes_are_predicted_by_models_that_did_not_see_test_labels(gra
 
 def test_a_given_split_is_kept(graph, fitted):
     model = auto().fit(graph, fitted.split_)
-    assert all(len(member.models) == 1 and member.final is None for member in model.members_)
+    assert all(len(member.models) == member.seeds == 3 and not member.final for member in model.members_)
     np.testing.assert_array_equal(model.held_out_[0], fitted.split_.val)
     for member in model.members_:
         np.testing.assert_array_equal(member.models[0].split.train, fitted.split_.train)
+
+
+def test_a_member_is_the_mean_over_its_seeds(graph, fitted):
+    split = fitted.split_
+    model = AutoClassifier(portfolio=PORTFOLIO[:1], seed=5).fit(graph, split)
+    [member] = model.members_
+    seeds = choose_seeds(graph, 5, 3)
+    alone = [PORTFOLIO[0].make(seed=seed).fit(graph, split).decision_function(nodes=split.val) for seed in seeds]
+    assert not np.allclose(alone[0], alone[1])
+    np.testing.assert_allclose(member.held_out, np.mean(alone, 0), rtol=1e-5)
+    np.testing.assert_allclose(model.member_logits(member, split.val), np.mean(alone, 0), rtol=1e-5)
+    one = copy(model).keep_best()
+    assert [(len(m.models), m.seeds) for m in one.members_] == [(1, 1)]
+    scaled = alone[0] / one.members_[0].temperature
+    np.testing.assert_allclose(one.decision_function(nodes=split.val), scaled, rtol=1e-5)
+
+
+def test_seeds_on_small_graphs_only(graph):
+    large = replace(graph, indptr=np.arange(graph.n + 1) * 100, indices=np.tile(np.arange(100), graph.n))
+    assert choose_seeds(graph, 7, 1) == choose_seeds(large, 7, 3) == (7,)
+    assert choose_seeds(graph, 7, 3)[:2] == choose_seeds(graph, 7, 2)
+    assert len({seed for first in range(10) for seed in choose_seeds(graph, first, 3)}) == 30
 
 
 def test_same_seed_same_numbers_saved_and_loaded(graph, fitted, tmp_path):
@@ -112,8 +135,9 @@ def test_same_seed_same_numbers_saved_and_loaded(graph, fitted, tmp_path):
 def test_unseen_nodes(graph, fitted):
     unseen = UnseenNodes.join(graph, np.array([[200, 200], [3, 8]]), np.ones((1, 8), np.float32))
     parts = [
-        member.weight / member.temperature * KINDS[member.final.kind].restore(member.final).decision_function(unseen)
+        member.weight / member.temperature / 3 * KINDS[saved.kind].restore(saved).decision_function(unseen)
         for member in fitted.used
+        for saved in member.final
     ]
     np.testing.assert_allclose(fitted.decision_function(unseen), sum(parts), rtol=1e-5)
 
@@ -170,7 +194,7 @@ def test_other_ensembles_are_not_exported(graph, fitted, tmp_path):
     with pytest.raises(InputError, match=r"of its own: .*\(.*gpatcher serve.*--model fast.*--keep-best"):
         export_onnx(fitted, tmp_path / "model.onnx")
     with pytest.raises(InputError, match=r"kind 'trees'.*gpatcher serve.*--model fast"):
-        export_onnx(AutoClassifier(portfolio=PORTFOLIO[2:3]).fit(graph), tmp_path / "model.onnx")
+        export_onnx(AutoClassifier(portfolio=PORTFOLIO[2:3]).fit(graph).keep_best(), tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 
 
@@ -218,7 +242,7 @@ def test_members_may_be_trained_in_processes(graph, monkeypatch):
     )
     # the processes that train the members train them on every label too
     assert [engine.processes for engine in pools] == [2]
-    assert all(member.final is not None for member in model.used)
+    assert all(member.final for member in model.used)
     assert [member.name for member in PORTFOLIO[::3]] == ["patches", "linear"]
     # arrays that were sent lie elsewhere in memory, which changes the last bits of sums
     np.testing.assert_allclose(model.predict_proba(), alone.predict_proba(), atol=2e-3)
@@ -230,6 +254,17 @@ def test_directions_of_an_undirected_graph_are_one_source(graph):
     arrows = csbm(phi=0.5, n=60, features=4)
     directed = replace(arrows, indptr=np.arange(arrows.n + 1), indices=np.roll(np.arange(arrows.n), 1), splits=())
     assert PORTFOLIO[1].adapted(directed) == PORTFOLIO[1]
+
+
+def test_sources_without_members_are_left_out(graph):
+    sources = [{"name": "hop", "size": 64}, {"name": "overlap", "size": 8}]
+    candidate = Candidate("same neighbours", "patches", {"patches": sources})
+    assert candidate.adapted(graph).settings["patches"] == sources[:1]
+    only = Candidate("same neighbours", "patches", {"patches": sources[1:] * 2})
+    assert only.adapted(graph).settings["patches"] == sources[1:]
+    pairs = np.arange(1, 60)
+    star = replace(csbm(phi=0.5, n=60), indptr=np.r_[0, 59, 59 + pairs], indices=np.r_[pairs, np.zeros(59, int)])
+    assert candidate.adapted(star).settings["patches"] == sources
 
 
 def test_what_is_refused(graph, tmp_path):

@@ -107,6 +107,23 @@ def test_the_remainder_is_small_after_long_training(graph, options):
         assert abs(e.remainder) <= TOLERANCE * max(1.0, abs(e.margin - e.start)) + 1e-4
 
 
+def test_a_model_with_a_small_share_is_explained_with_less_work(graph, monkeypatch):
+    monkeypatch.setattr("gpatcher.trust.attribution.TOLERANCE", tolerance := 1e-5)
+    model = fitted(graph, train={"epochs": 120, "lr": 0.05}, dropout=0.0, input_dropout=0.0)
+    points = []
+    classify = type(model.model_).classify
+    monkeypatch.setattr(type(model.model_), "classify", lambda *args: points.append(len(args[1])) or classify(*args))
+    work = []
+    for share in (1.0, 0.01):
+        points.clear()
+        for e in model.explain_nodes(range(80), share=share):
+            assert abs(e.remainder) <= tolerance / share**0.5 * max(1.0, abs(e.margin - e.start)) + 1e-4
+            total = sum(m.contribution for m in e.members)
+            assert e.start + total + e.remainder == pytest.approx(e.margin, abs=1e-5)
+        work.append(sum(points))
+    assert work[1] < work[0]
+
+
 ROUNDS = {
     "three rounds": ("ppr", {"rounds": 3, "readout": ("ego", "mean")}),
     "three rounds, two directions": (

@@ -212,6 +212,7 @@ class AggregateModel(NodeModel):
         encoder: Encoder | None = None,
         columns: bool = False,
         pairs: IntArray | None = None,
+        share: float = 1.0,
     ) -> list[Explanation]:
         """Explain several nodes; see `NodeClassifier.explain_nodes`.
 

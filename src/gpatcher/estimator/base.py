@@ -125,6 +125,7 @@ class NodeModel(NestedParameters, ABC):
         encoder: Encoder | None = None,
         columns: bool = False,
         pairs: IntArray | None = None,
+        share: float = 1.0,
     ) -> list[Explanation]:
         """Explain several nodes; faster than `explain` for each.
 
@@ -139,6 +140,8 @@ class NodeModel(NestedParameters, ABC):
             Whether to divide the contribution of the node itself among its columns.
         pairs : int array, shape (nodes, 2), optional
             The classes whose logits are compared; by default the two most probable ones.
+        share : float
+            Weight of the model in an ensemble; with a smaller one its integrals are computed less precisely.
         """
 
     def on_graph(self, graph: Graph, shared: list[Prepared] | None = None) -> Self:

@@ -278,6 +278,7 @@ class PatchModel(NodeModel):
         encoder: Encoder | None = None,
         columns: bool = False,
         pairs: IntArray | None = None,
+        share: float = 1.0,
     ) -> list[Explanation]:
         """Explain several nodes; see `NodeClassifier.explain_nodes`."""
         self._check_fitted()
@@ -286,8 +287,8 @@ class PatchModel(NodeModel):
         groups = column_groups(encoder, graph.num_features, x.shape[1]) if columns else ()
         parts = (self.model_, x, graph, self.split_, self.class_names_, ids)
         if isinstance(self.task_, Regression):
-            return explain_nodes(*parts, None, groups, pairs, self.task_)
-        return explain_nodes(*parts, self.calibration_.temperature, groups, pairs)
+            return explain_nodes(*parts, None, groups, pairs, self.task_, share)
+        return explain_nodes(*parts, self.calibration_.temperature, groups, pairs, share=share)
 
     def on_graph(self, graph: Graph, shared: list[Prepared] | None = None) -> Self:
         """Return a copy that reads another graph of the same nodes; see `NodeClassifier.on_graph`."""

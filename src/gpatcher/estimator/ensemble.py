@@ -25,6 +25,7 @@ from gpatcher.estimator.members import (
     Progress,
     Trainer,
     choose_jobs,
+    choose_seeds,
     describe_member,
     make_folds,
     read_member,
@@ -53,10 +54,13 @@ _FIGURES = ("weight", "temperature", "loss", "accuracy", "seconds", "stopped")
 
 @dataclass(frozen=True)
 class Quality:
-    """How much is trained: the number of members, and of folds where there are few validation nodes."""
+    """How much is trained: the number of members, and of models that each consists of.
+
+    These are trained on as many folds where there are few validation nodes, else on a small graph with as many seeds.
+    """
 
     members: int
-    folds: int
+    models: int
 
 
 QUALITIES = {"quick": Quality(1, 1), "good": Quality(12, 3), "best": Quality(16, 5)}
@@ -132,11 +136,12 @@ class AutoModel(NodeModel):
         self._begin(graph, split)
         self._graph = graph
         quality = QUALITIES[self.quality]
-        folds = make_folds(graph, self.split_, quality.folds if cross_validate else 1, self.seed)
+        folds = make_folds(graph, self.split_, quality.models if cross_validate else 1, self.seed)
         if folds is None:
             raise InputError("the split has no validation nodes with a label; training needs them to choose by")
+        seeds = choose_seeds(graph, self.seed, quality.models)
         chosen, self.skipped_ = self._applicable(graph, quality.members)
-        parameters = {"memory": self.memory, "device": self.device, "seed": self.seed}
+        parameters = {"memory": self.memory, "device": self.device}
         share = 0.6 if refit else 1.0  # of the budget; the rest is for training on all labels
         held = np.concatenate([fold.val for fold in folds])
         y = graph.labels()[held]
@@ -147,13 +152,13 @@ class AutoModel(NodeModel):
                 jobs = choose_jobs(graph, self.jobs, self.device)
                 engine = stack.enter_context(ProcessEngine(min(jobs, len(chosen))))
             trainer = Trainer(graph, parameters, engine, self.budget, self.skipped_, folder, progress)
-            self.members_ = trainer.run(chosen, folds, share)
+            self.members_ = trainer.run(chosen, folds, seeds if len(folds) == 1 else seeds[:1], share)
             self._weigh(y)
             if refit:
                 every = labelled(graph, np.arange(graph.n))
                 final = Split(every, np.empty(0, np.int64), np.empty(0, np.int64))
-                self.members_ = trainer.refit(self.members_, final)
-        self._models: dict[tuple[str, int], NodeModel] = {}
+                self.members_ = trainer.refit(self.members_, final, seeds)
+        self._models: dict[tuple[str, bool, int], NodeModel] = {}
         self._shared: list[Prepared] = []
         self.held_out_ = held, self._combine(y)
         return self
@@ -204,12 +209,18 @@ class AutoModel(NodeModel):
         return sorted((m for m in self.members_ if m.weight > 0), key=lambda m: -m.weight)
 
     def keep_best(self) -> Self:
-        """Keep only the member with the largest weight, for cheap prediction."""
+        """Keep only the member with the largest weight, trained with one seed, for cheap prediction."""
         self._check_fitted()
-        best = self.used[0].candidate.name
-        self.members_ = [replace(m, weight=float(m.candidate.name == best)) for m in self.members_]
-        held = self.held_out_[0]
-        self.held_out_ = held, self._combine(self._graph.labels()[held])
+        best, held, members = self.used[0], self.held_out_[0], self.members_
+        y = self._graph.labels()[held]
+        kept = replace(best, models=best.models[:: best.seeds], final=best.final[:1], seeds=1)
+        if best.seeds > 1:
+            kept = replace(kept, held_out=self.member_logits(kept, held))
+        self.members_ = [kept]
+        self._weigh(y)
+        [kept] = self.members_
+        self.members_ = [kept if member is best else replace(member, weight=0.0) for member in members]
+        self.held_out_ = held, self._combine(y)
         return self
 
     def validation_score(self, graph: Graph | None = None) -> float:
@@ -252,10 +263,10 @@ class AutoModel(NodeModel):
 
     def _fitted(self, member: Member, final: bool) -> list[NodeModel]:
         """Return the classifiers of a member, restored once."""
-        saved = (member.final,) if final and member.final is not None else member.models
+        final = final and bool(member.final)
         fitted = []
-        for number, one in enumerate(saved):
-            key = member.candidate.name, -1 if one is member.final else number
+        for number, one in enumerate(member.final if final else member.models):
+            key = member.candidate.name, final, number
             if key not in self._models:
                 self._models[key] = KINDS[one.kind].restore(one)
                 self._models[key].shared = self._shared
@@ -280,6 +291,7 @@ class AutoModel(NodeModel):
         encoder: Encoder | None = None,
         columns: bool = False,
         pairs: IntArray | None = None,
+        share: float = 1.0,
     ) -> list[Explanation]:
         """Explain several nodes; contributions add up over the members. See `NodeClassifier.explain_nodes`."""
         self._check_fitted()
@@ -294,12 +306,13 @@ class AutoModel(NodeModel):
             else:
                 pair = pairs[[len(explanations)]]
             final = not self._seen([node])[0]
-            parts, weights = [], []
-            for member in self.used:
-                models = self._fitted(member, final)
-                for model in models:
-                    parts += model.explain_nodes([node], graph, encoder=encoder, columns=columns, pairs=pair)
-                    weights.append(member.weight / member.temperature / len(models))
+            fitted = [(member, self._fitted(member, final)) for member in self.used]
+            models = [model for _, members in fitted for model in members]
+            weights = [m.weight / m.temperature / len(members) for m, members in fitted for _ in members]
+            parts = []
+            for model, weight in zip(models, weights, strict=True):
+                part = share * weight / sum(weights)
+                parts += model.explain_nodes([node], graph, encoder=encoder, columns=columns, pairs=pair, share=part)
             probability = None if regression else float(self.calibration_.probability(logits).max())
             explanations.append(combine(describer, parts, weights, pair[0].tolist(), probability))
         return explanations
@@ -385,7 +398,7 @@ class AutoModel(NodeModel):
                 found = read_member(candidate, path, "")
                 if found is None:
                     raise InputError(f"{path} is missing or does not belong to the model in {folder}; train again")
-                for part in (*found.models, *([found.final] if found.final else [])):
+                for part in (*found.models, *found.final):
                     if part.classes != model.class_names_:
                         raise InputError(f"{part.folder} has other classes than the model in {folder}; train again")
                 read = found

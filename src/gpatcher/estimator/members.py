@@ -6,7 +6,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -40,9 +40,11 @@ Progress = Callable[[str, int, int], None]  # called with a name, members done a
 _ENOUGH = 200  # validation nodes from which a single split is used instead of folds
 _LARGE = 200_000  # nodes from which a graph is not sent to other processes
 _SMALL = 10_000  # nodes and stored edges up to which starting processes costs more than it saves
+_REPEATED = 20_000  # nodes and stored edges up to which a member is trained with several seeds
 _SPECTRAL = 4000  # nodes up to which candidates with eigenvectors are trained
 _MEMBER, _HELD_OUT = "member.json", "held_out.safetensors"
-_FORMAT, _VERSION = "gpatcher-member", 1
+_MODELS, _FINAL = "model", "final"  # subfolders, numbered
+_FORMAT, _VERSION = "gpatcher-member", 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,15 +52,16 @@ class Member:
     """A trained member of an ensemble."""
 
     candidate: Candidate
-    models: tuple[SavedModel, ...]  # one per fold
-    held_out: FloatArray  # logits of the held-out nodes of all folds, in node order
+    models: tuple[SavedModel, ...]  # one per fold and seed, fold by fold
+    held_out: FloatArray  # logits of the held-out nodes of all folds, in the order of the folds; mean over the seeds
     stopped: float  # chosen on validation, mean over the folds
     seconds: float
     temperature: float = 1.0
     loss: float = np.nan  # on the held-out nodes, at this temperature
     accuracy: float = np.nan  # on these nodes; R² in a regression
     weight: float = 0.0
-    final: SavedModel | None = None  # trained on all labels
+    seeds: int = 1  # models per fold
+    final: tuple[SavedModel, ...] = ()  # trained on all labels, one per seed
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ class MemberEntry:
     seconds: float
     folds: int
     refit: bool
+    seeds: int = 1
 
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, KINDS)
@@ -95,8 +99,9 @@ def describe_member(member: Member) -> dict[str, Any]:
         "accuracy": member.accuracy,
         "stopped": member.stopped,
         "seconds": round(member.seconds, 3),
-        "folds": len(member.models),
-        "refit": member.final is not None,
+        "folds": len(member.models) // member.seeds,
+        "refit": bool(member.final),
+        "seeds": member.seeds,
     }
 
 
@@ -133,6 +138,15 @@ def make_folds(graph: Graph, split: Split, count: int, seed: int) -> list[Split]
         return [Split(nodes[train], nodes[held], np.empty(0, np.int64)) for train, held in parts]
 
 
+def choose_seeds(graph: Graph, seed: int, count: int) -> tuple[int, ...]:
+    """Return the seeds that a member is trained with, this many where there are few nodes and edges.
+
+    Their mean is better than a single one, and training is short on such a graph.
+    """
+    more = count - 1 if graph.n + graph.stored_edges <= _REPEATED else 0
+    return seed, *np.random.SeedSequence(seed).generate_state(more).tolist()
+
+
 def why_inapplicable(candidate: Candidate, graph: Graph, memory: int | None) -> str | None:
     """Return why a candidate is not trained on this graph, or None if it is."""
     classifier: Any = candidate.make()
@@ -156,6 +170,7 @@ class _Task:
 
     candidate: Candidate
     folds: tuple[Split, ...]
+    seeds: tuple[int, ...]
     parameters: dict[str, Any]
     stopped: float | None  # fixed iterations or penalty; None to choose by validation
 
@@ -169,23 +184,32 @@ class _Trained:
 
 
 def _train(task: _Task, graph: Graph) -> _Trained:
-    """Train a member on each fold."""
+    """Train a member on each fold, with each seed."""
     started = time.perf_counter()
     models, logits, stopped = [], [], []
     prepared = None
     for fold in task.folds:
-        classifier: Any = task.candidate.make(**task.parameters)
-        if task.stopped is not None:
-            classifier = classifier.fixed(task.stopped)
-        if prepared is None:
-            prepared = classifier.prepare(graph)
-        classifier.fit(graph, fold, prepared=prepared)
-        models.append(classifier.to_saved())
-        stopped.append(classifier.stopped_)
+        total: Any = 0.0
+        for seed in task.seeds:
+            classifier: Any = task.candidate.make(**task.parameters, seed=seed)
+            if task.stopped is not None:
+                classifier = classifier.fixed(task.stopped)
+            if prepared is None:
+                prepared = classifier.prepare(graph)
+            classifier.fit(graph, fold, prepared=prepared)
+            models.append(classifier.to_saved())
+            stopped.append(classifier.stopped_)
+            if fold.val.size:
+                total = total + classifier.decision_function(graph, fold.val)
         if fold.val.size:
-            logits.append(classifier.decision_function(graph, fold.val))
+            logits.append(total / len(task.seeds))
     held_out = np.concatenate(logits) if logits else np.empty((0, graph.num_outputs), np.float32)
     return _Trained(tuple(models), held_out, float(np.mean(stopped)), time.perf_counter() - started)
+
+
+def _member(task: _Task, result: _Trained) -> Member:
+    seeds = len(task.seeds)
+    return Member(task.candidate, result.models, result.held_out, result.stopped, result.seconds, seeds=seeds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,10 +225,12 @@ class Trainer:
     progress: Progress | None
     started: float = field(default_factory=time.perf_counter)
 
-    def run(self, candidates: list[Candidate], folds: list[Split], share: float) -> list[Member]:
+    def run(
+        self, candidates: list[Candidate], folds: list[Split], seeds: tuple[int, ...], share: float
+    ) -> list[Member]:
         """Return the members trained within this share of the budget, in the order of the candidates."""
         done: dict[str, Member] = {}
-        identity = " ".join([self.graph.content_hash, *(fold.hash for fold in folds)])
+        identity = self._identity(folds, seeds)
 
         def tasks() -> Iterator[_Task]:
             for candidate in candidates if self.budget is not None else _longest_first(candidates):
@@ -215,25 +241,25 @@ class Trainer:
                 elif done and self._left(share) < self._mean(done):
                     self.skipped[candidate.name] = self._used_up()
                 else:
-                    yield _Task(candidate, tuple(folds), self.parameters, None)
+                    yield _Task(candidate, tuple(folds), seeds, self.parameters, None)
 
         for task, result in self.engine.map(_train, tasks(), (self.graph,)):
-            member = Member(task.candidate, result.models, result.held_out, result.stopped, result.seconds)
+            member = _member(task, result)
             if self.folder is not None:
                 write_member(member, self.folder / slug(task.candidate.name), identity)
             done[task.candidate.name] = member
             self._say(task.candidate.name, len(done), len(candidates))
         return [done[candidate.name] for candidate in candidates if candidate.name in done]
 
-    def refit(self, members: list[Member], split: Split) -> list[Member]:
-        """Return the members; those with nonzero weight are also trained on all labels."""
+    def refit(self, members: list[Member], split: Split, seeds: tuple[int, ...]) -> list[Member]:
+        """Return the members; those with nonzero weight are also trained on all labels, with each seed."""
         result = {member.candidate.name: member for member in members}
         used = [member for member in members if member.weight > 0]
-        spent = max(member.seconds / len(member.models) for member in used)
+        spent = len(seeds) * max(member.seconds / len(member.models) for member in used)
         if self._left(1.0) < spent:
             self.skipped["training on every label"] = self._used_up()
             return members
-        identity = f"{self.graph.content_hash} {split.hash}"
+        identity = self._identity([split], seeds)
         done = 0
 
         def tasks() -> Iterator[_Task]:
@@ -241,21 +267,24 @@ class Trainer:
             for member in used:
                 kept = self._read(member.candidate, identity, "final-")
                 if kept is None:
-                    yield _Task(member.candidate, (split,), self.parameters, member.stopped)
+                    yield _Task(member.candidate, (split,), seeds, self.parameters, member.stopped)
                     continue
                 done += 1
-                result[member.candidate.name] = replace(member, final=kept.models[0])
+                result[member.candidate.name] = replace(member, final=kept.models)
 
         for task, trained in self.engine.map(_train, tasks(), (self.graph,)):
             name = task.candidate.name
             if self.folder is not None:
-                final = Member(task.candidate, trained.models, trained.held_out, trained.stopped, trained.seconds)
-                write_member(final, self.folder / ("final-" + slug(name)), identity)
+                write_member(_member(task, trained), self.folder / ("final-" + slug(name)), identity)
             member = result[name]
-            result[name] = replace(member, final=trained.models[0], seconds=member.seconds + trained.seconds)
+            result[name] = replace(member, final=trained.models, seconds=member.seconds + trained.seconds)
             done += 1
             self._say(f"{name}, every label", done, len(used))
         return [result[member.candidate.name] for member in members]
+
+    def _identity(self, folds: Sequence[Split], seeds: tuple[int, ...]) -> str:
+        """Return what finished members in the folder must have been trained on, and with which seeds."""
+        return " ".join([self.graph.content_hash, *(fold.hash for fold in folds), *map(str, seeds)])
 
     def _read(self, candidate: Candidate, identity: str, prefix: str = "") -> Member | None:
         if self.folder is None:
@@ -288,8 +317,9 @@ class _Manifest:
     candidate: dict[str, Any]
     stopped: float
     seconds: float
-    folds: int
-    final: bool
+    models: int
+    seeds: int
+    final: int  # number of models trained on all labels
     files: dict[str, FileEntry]
 
 
@@ -302,10 +332,9 @@ def write_member(member: Member, folder: Path, identity: str) -> None:
     """Write a member atomically; ``identity`` says what it was trained on."""
     remove_folder(folder)
     with new_folder(folder) as draft:
-        for number, saved in enumerate(member.models):
-            saved.write(draft / f"fold-{number}")
-        if member.final is not None:
-            member.final.write(draft / "final")
+        for part, models in ((_MODELS, member.models), (_FINAL, member.final)):
+            for number, saved in enumerate(models):
+                saved.write(draft / f"{part}-{number}")
         held_out = safetensors.numpy.save({"logits": np.ascontiguousarray(member.held_out)})
         write_bytes(draft / _HELD_OUT, held_out)
         content = {
@@ -315,8 +344,9 @@ def write_member(member: Member, folder: Path, identity: str) -> None:
             "candidate": member.candidate.to_dict(),
             "stopped": member.stopped,
             "seconds": member.seconds,
-            "folds": len(member.models),
-            "final": member.final is not None,
+            "models": len(member.models),
+            "seeds": member.seeds,
+            "final": len(member.final),
             "files": list_files([draft / _HELD_OUT]),
         }
         write_json(draft / _MEMBER, content)
@@ -333,6 +363,8 @@ def read_member(candidate: Candidate, folder: Path, identity: str) -> Member | N
         raise InputError(f"{folder / _MEMBER} is damaged: it must list {_HELD_OUT}; remove the folder and train again")
     check_file(folder / _HELD_OUT, content.files[_HELD_OUT], "remove the folder and train again")
     held_out = safetensors.numpy.load_file(folder / _HELD_OUT)["logits"]
-    models = tuple(SavedModel.read(folder / f"fold-{number}") for number in range(content.folds))
-    final = SavedModel.read(folder / "final") if content.final else None
-    return Member(candidate, models, held_out, content.stopped, content.seconds, final=final)
+    models, final = (
+        tuple(SavedModel.read(folder / f"{part}-{number}") for number in range(count))
+        for part, count in ((_MODELS, content.models), (_FINAL, content.final))
+    )
+    return Member(candidate, models, held_out, content.stopped, content.seconds, seeds=content.seeds, final=final)

@@ -17,7 +17,7 @@ from gpatcher.arrays import IntArray
 from gpatcher.estimator.base import NodeModel
 from gpatcher.estimator.classifier import GPatcherClassifier, GPatcherRegressor, PatchModel
 from gpatcher.estimator.ensemble import QUALITIES, AutoClassifier, AutoRegressor
-from gpatcher.estimator.members import choose_jobs, make_folds
+from gpatcher.estimator.members import choose_jobs, choose_seeds, make_folds
 from gpatcher.estimator.memory import peak_rss_mb, reset_peak
 from gpatcher.graph.graph import Graph
 from gpatcher.graph.split import Split, is_labelled, plan_runs
@@ -86,22 +86,23 @@ def estimate_fit(graph: Graph, model: str, settings: dict[str, Any], options: Fi
         models = [candidate.make(memory=options.memory) for candidate in chosen]
         folds = 1
         if options.cross_validate and split is not None:
-            folds = len(make_folds(graph, split, quality.folds, options.seed) or [split])
+            folds = len(make_folds(graph, split, quality.models, options.seed) or [split])
         jobs = choose_jobs(graph, options.jobs, options.device)
-        again = _REFIT if options.refit else 0.0
-        prepares, fits, saved = 1 + again, folds + again, (folds + 1) * _REFIT
+        seeds = len(choose_seeds(graph, options.seed, quality.models))
+        each, final = seeds if folds == 1 else folds, seeds if options.refit else 0
+        prepares, fits, saved = 1 + _REFIT * (final > 0), each + _REFIT * final, _REFIT * (each + final)
         limit = settings["auto"].get("budget") or np.inf
     else:
-        one = GPatcherRegressor if graph.is_regression else GPatcherClassifier
-        models = [one.from_settings(complete(settings, model), memory=options.memory, device=options.device)]
+        patches = GPatcherRegressor if graph.is_regression else GPatcherClassifier
+        models = [patches.from_settings(complete(settings, model), memory=options.memory, device=options.device)]
         prepares, fits, saved, jobs, limit = 1 / runs, 1.0, 1.0, 1, np.inf  # prepared once for all runs
     for first in models if scale > 1 else ():
         _measure(first, _fold(graph, _FIRST)[0], 1.0)
     reset_peak()
     before = peak_rss_mb()
     seconds = disk = 0.0
-    for each in models:
-        prepare, train, size = _measure(each, small, scale)
+    for one in models:
+        prepare, train, size = _measure(one, small, scale)
         seconds += prepares * prepare + fits * train
         disk += saved * size
     seconds = runs * min(seconds / jobs, limit)

@@ -123,12 +123,14 @@ def explain_nodes(
     groups: Sequence[ColumnGroup] = (),
     pairs: IntArray | None = None,
     task: Regression | None = None,
+    share: float = 1.0,
 ) -> list[Explanation]:
     """Explain the predictions of some nodes; the baseline is the mean of the split's training nodes.
 
     With ``groups`` of the features, see `column_groups`, the contribution of the node itself is divided among them.
     With ``pairs``, shape (b, 2), the difference of the logits of these classes is explained, and all columns are
-    listed. With the ``task`` of a regression, the predicted number is explained, in the unit of the labels.
+    listed. With the ``task`` of a regression, the predicted number is explained, in the unit of the labels. ``share``
+    is the weight of the model in an ensemble, see `attribute`.
     """
     if not len(nodes):
         return []
@@ -138,7 +140,7 @@ def explain_nodes(
     with torch.no_grad():
         train = torch.as_tensor(split.train[:_BASELINE_NODES].copy()).to(x.device)
         baseline = model.eval().encode(x.take(train)).mean(0)
-    made = attribute(model, x, nodes, baseline, pairs)
+    made = attribute(model, x, nodes, baseline, pairs, share)
     probability: list[Any] = [None] * len(nodes)
     if temperature is not None:
         probability = torch.from_numpy(made.logits / np.float32(temperature)).softmax(1).amax(1).tolist()
