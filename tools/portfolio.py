@@ -32,6 +32,7 @@ from scipy.special import log_softmax, softmax
 from gpatcher.datasets.load import load_graph
 from gpatcher.datasets.registry import NAMED, canonical_key
 from gpatcher.estimator.ensemble import QUALITIES
+from gpatcher.estimator.members import choose_seeds
 from gpatcher.estimator.portfolio import Candidate
 from gpatcher.estimator.weights import ensemble_weights, greedy_weights
 from gpatcher.graph.graph import Graph
@@ -79,16 +80,23 @@ def _train_one(folder: Path, dataset: str, graph: Graph, number: int, candidate:
         if not free or path.exists():
             return
         split = graph.splits[number if len(graph.splits) > 1 else 0]
-        started = time.process_time()  # time on the core, which other work does not change
-        model = candidate.adapted(graph).make(seed=number).fit(graph, split)
-        seconds = time.process_time() - started
-        y = graph.labels()
-        arrays = {"val": split.val, "test": split.test}
-        logits = {part: model.decision_function(graph, nodes) for part, nodes in arrays.items()}
+        parts = {"val": split.val, "test": split.test}
+        logits: dict[str, Any] = dict.fromkeys(parts, 0.0)
+        seeds = choose_seeds(graph, number, QUALITIES["good"].models)
+        adapted, prepared, seconds, y = candidate.adapted(graph), None, 0.0, graph.labels()
+        for seed in seeds:
+            started = time.process_time()  # time on the core, which other work does not change
+            model: Any = adapted.make(seed=seed)
+            prepared = prepared or model.prepare(graph)
+            model.fit(graph, split, prepared=prepared)
+            seconds += time.process_time() - started
+            for part, nodes in parts.items():
+                logits[part] = logits[part] + model.decision_function(graph, nodes) / len(seeds)
         with draft_of(path) as draft, draft.open("wb") as file:
-            np.savez_compressed(file, **logits, yv=y[split.val], yt=y[split.test], sec=seconds)
+            np.savez_compressed(file, **logits, yv=y[split.val], yt=y[split.test], sec=seconds, seeds=len(seeds))
         loss = log_loss(logits["val"], y[split.val])
-        print(f"{dataset}, {candidate.name}, split {number}: validation loss {loss:.4f}, {seconds:.1f} s", flush=True)
+        said = f"{dataset}, {candidate.name}, split {number}, {len(seeds)} seeds"
+        print(f"{said}: validation loss {loss:.4f}, {seconds:.1f} s", flush=True)
 
 
 @cache
@@ -128,7 +136,8 @@ def write_log(folder: Path) -> None:
                 continue
             run = members[candidate.name]
             record: dict[str, Any] = {"dataset": dataset, "split": number, "candidate": candidate.name}
-            record |= {"settings_hash": settings_hash(candidate.settings), "seconds": round(float(run["sec"]), 1)}
+            record |= {"settings_hash": settings_hash(candidate.settings), "seeds": int(run["seeds"])}
+            record["seconds"] = round(float(run["sec"]), 1)
             record |= {"val_loss": round(log_loss(run["val"], y), 4), "val": _score(dataset, run["val"], y)}
             lines[dataset, number, candidate.name] = json.dumps(record)
             levels = np.round(-_LEVELS * log_softmax(run["val"][some], axis=1))
