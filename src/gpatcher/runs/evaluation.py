@@ -173,7 +173,7 @@ def describe_model(classifier: NodeModel) -> tuple[str, str, int, bool, int]:
     members = classifier.used
     reads = any(m.candidate.settings.get("features", {}).get("adjacency_features", False) for m in members)
     parameters = sum(tensor.numel() for m in members for saved in m.models for tensor in saved.state.values())
-    return "GPatcher (auto)", ", ".join(m.candidate.name for m in members), 0, reads, parameters
+    return "GPatcher (auto)", " + ".join(m.candidate.name for m in members), 0, reads, parameters
 
 
 def _leaderboard(
