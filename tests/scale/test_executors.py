@@ -102,7 +102,7 @@ def test_an_error_ends_the_processes_that_are_kept():
 
 
 def test_killed_process_is_reported():
-    with pytest.raises(InputError, match=r"killed.*--jobs"):
+    with pytest.raises(InputError, match=r"killed.*--jobs.*__main__.*jobs=1"):
         list(ProcessEngine(2).map(os._exit, [1]))
 
 

@@ -570,6 +570,13 @@ def test_a_class_with_one_example(choice):
     assert graph.y[10] == (2 if choice == "keep" else -1)
 
 
+def test_a_class_with_one_example_is_shown_at_a_number():
+    nodes = pa.table({"id": range(11), "label": ["x", "y"] * 5 + ["z"]})
+    edges = pa.table({"source": range(10), "target": range(1, 11)})
+    with pytest.raises(InputError, match=r"'z', the first at id 10; label more"):
+        load_tables(nodes, edges).with_split()
+
+
 # ------------------------------------------------------------------------------------------- round trip
 
 WORDS = st.text(string.ascii_letters + " ,;\"'é", min_size=1, max_size=6).map(lambda word: f"k{word}")

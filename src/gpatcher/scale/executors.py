@@ -157,7 +157,8 @@ class ProcessEngine:
         except BrokenProcessPool:
             raise InputError(
                 "a worker process was killed, perhaps because memory ran out; finished jobs are on record: "
-                "run the same command again with a smaller --jobs"
+                "run the same command again with a smaller --jobs. In a script, call this under "
+                "'if __name__ == \"__main__\":', or pass jobs=1"
             ) from None
         finally:
             if pool is not self._pool:

@@ -122,7 +122,7 @@ def _handle_rare_classes(graph: Graph, on_rare_class: str) -> Graph:
     names = some(repr(graph.classes[c]) for c in rare)
     if on_rare_class == "error":
         node = int(np.flatnonzero(y == rare[0])[0])
-        shown = node if graph.node_ids is None else graph.node_ids[node]
+        shown = node if graph.node_ids is None else graph.node_ids[[node]].tolist()[0]
         raise InputError(
             f"{classes}: {names}, the first at id {shown!r}; label more nodes of it, or pass on_rare_class='keep' (for "
             "training only) or 'unlabel' (--on-rare-class)"
