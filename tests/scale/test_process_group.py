@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before there is a group: defaults of its functions would keep it, and its threads, alive
 import torch.multiprocessing as mp
 from torch import nn
 
