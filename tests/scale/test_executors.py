@@ -2,6 +2,7 @@
 
 import os
 import socket
+import subprocess
 import sys
 import threading
 
@@ -102,8 +103,26 @@ def test_an_error_ends_the_processes_that_are_kept():
 
 
 def test_killed_process_is_reported():
-    with pytest.raises(InputError, match=r"killed.*--jobs.*__main__.*jobs=1"):
+    with pytest.raises(InputError, match=r"killed.*--jobs"):
         list(ProcessEngine(2).map(os._exit, [1]))
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        # without a guard: a process that imported the script would start processes in turn
+        "print(sorted(ProcessEngine(2).map(pow, [3, 4], shared=(2,))), __file__)",
+        # a function of the script itself, which the processes must import
+        "def square(i):\n    return i * i\n"
+        "if __name__ == '__main__':\n    print(sorted(ProcessEngine(2).map(square, [3, 4])), __file__)",
+    ],
+    ids=["without a guard", "own function"],
+)
+def test_processes_of_a_script(script, tmp_path):
+    file = tmp_path / "script.py"
+    file.write_text(f"from gpatcher.scale.executors import ProcessEngine\n{script}\n")
+    run = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=120)
+    assert (run.stdout, run.stderr) == (f"[(3, 9), (4, 16)] {file}\n", "")
 
 
 # ------------------------------------------------------------------------------------------ make_engine

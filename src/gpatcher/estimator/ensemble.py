@@ -428,8 +428,8 @@ class AutoClassifier(NodeClassifier, AutoModel):
     portfolio : sequence of Candidate, optional
         Configurations in the order of training; by default those of the package.
     jobs : int or None
-        Members trained at the same time, each in its own process, so that a script needs the guard
-        ``if __name__ == "__main__"``; None for one per core, or for one job on small and on very large graphs.
+        Members trained at the same time, each in its own process; None for one per core, or for one job on small and
+        on very large graphs.
     memory, device, seed
         See `GPatcherClassifier`.
 

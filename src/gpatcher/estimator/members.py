@@ -39,7 +39,7 @@ from gpatcher.spectral.spectrum import is_affordable
 Progress = Callable[[str, int, int], None]  # called with a name, members done and members in total
 _ENOUGH = 200  # validation nodes from which a single split is used instead of folds
 _LARGE = 200_000  # nodes from which a graph is not sent to other processes
-_SMALL = 10_000  # nodes and stored edges up to which starting processes costs more than it saves
+_SMALL = 5_000  # nodes and stored edges up to which starting processes costs more than it saves
 _REPEATED = 20_000  # nodes and stored edges up to which a member is trained with several seeds
 _SPECTRAL = 4000  # nodes up to which candidates with eigenvectors are trained
 _MEMBER, _HELD_OUT = "member.json", "held_out.safetensors"

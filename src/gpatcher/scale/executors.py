@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from itertools import chain, islice
 from multiprocessing import active_children, get_context, parent_process
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
@@ -157,8 +158,7 @@ class ProcessEngine:
         except BrokenProcessPool:
             raise InputError(
                 "a worker process was killed, perhaps because memory ran out; finished jobs are on record: "
-                "run the same command again with a smaller --jobs. In a script, call this under "
-                "'if __name__ == \"__main__\":', or pass jobs=1"
+                "run the same command again with a smaller --jobs"
             ) from None
         finally:
             if pool is not self._pool:
@@ -169,9 +169,28 @@ def _submit(pool: ProcessPoolExecutor, function: Callable[..., R], *arguments: A
     """Submit a task; workers that start here inherit that Ctrl-C is blocked: this process alone acts on it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        return pool.submit(function, *arguments)
+        if getattr(function, "__module__", None) == "__main__":
+            return pool.submit(function, *arguments)
+        with _script_hidden():
+            return pool.submit(function, *arguments)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _script_hidden() -> Iterator[None]:
+    """Start processes that do not import the script of this one; without a guard, it would run again in each of them.
+
+    `multiprocessing` takes the script from these two attributes of the main module, and has no option for it.
+    """
+    main: dict[str, Any] = vars(sys.modules["__main__"])
+    kept: dict[str, Any] = {name: main[name] for name in ("__file__", "__spec__") if name in main}
+    main.pop("__file__", None)
+    main["__spec__"] = None
+    try:
+        yield
+    finally:
+        main.update(kept)
 
 
 def _start_worker(threads: int) -> None:
