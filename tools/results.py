@@ -11,7 +11,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from gpatcher.bench.leaderboard import ResultTable, head, rank_sentence, read_bench
+from gpatcher.baselines import PAPER_BASELINES
+from gpatcher.bench.leaderboard import OWN_MODELS, ResultTable, head, rank_sentence, read_bench
 from gpatcher.bench.plan import PAPER_MODELS, TITLES, load_experiment, paper_figures
 from gpatcher.bench.statistics import rank
 from gpatcher.errors import counted
@@ -95,21 +96,20 @@ def against_baselines(tables: Sequence[ResultTable]) -> str:
     return "\n".join([text, "", *lines])
 
 
-def with_rounds() -> str:
-    """Return the table of Deep-GPatcher, with directed edges where the data set has them."""
-    experiment = load_experiment("directed")
-    # an undirected data set may be on record for the table without leaks
-    records = [r for name in ("directed", "leak_free") for r in read_records(BENCH / name / "records.jsonl")]
-    trials, cells = [], []
-    for dataset in experiment.datasets:
-        settings, budget = resolve_settings("deep", dataset)
-        own = [r for r in records if r["row"] == "deep" and r["dataset"] == dataset and r["error"] is None]
-        scores = {(r["split"], r["seed"]): r["test"] for r in own if r["settings"] == settings}
-        cells.append(cell(list(scores.values())))
-        trials.append("-" if budget is None else str(budget))
-    header = ["test, %", *map(head, experiment.datasets)]
-    table = markdown_table(header, [["trials", *trials], ["**Deep-GPatcher**", *cells]])
-    return f"{table}\n\n{mixer_sentence()}"
+def as_filed(table: ResultTable) -> str:
+    """Return the table of models that the paper does not have, on edges as filed, and what the mixer is worth."""
+    trials = [
+        sorted({r["trials"] for r in table.records if r["dataset"] == dataset and r["trials"] is not None})
+        for dataset in table.datasets
+    ]
+    budgets = ["" if not t else str(t[0]) if len(t) == 1 else f"{t[0]} to {t[-1]}" for t in trials]
+    rows = []
+    for row in (row for row in table.rows if row not in PAPER_BASELINES):
+        runs = [table.runs.get((row, dataset)) for dataset in table.datasets]
+        title = f"**{TITLES[row]}**" if row in OWN_MODELS else TITLES[row]
+        rows.append([title, *(cell([] if r is None else list(r.by_run.values())) for r in runs)])
+    header = ["test, %", *map(head, table.datasets)]
+    return f"{markdown_table(header, [['trials', *budgets], *rows])}\n\n{mixer_sentence()}"
 
 
 @cache
@@ -250,9 +250,9 @@ def insert_table(text: str, name: str, table: str) -> str:
 def made() -> dict[Path, str]:
     """Return the text of each file that is written from the records."""
     tables = read_bench(BENCH)
-    compared = [table for table in tables if table.name in ("table1", "leak_free")]
+    compared = [table for table in tables if table.name in ("directed", "leak_free")]
     text = insert_table(COMPARED.read_text(), "results", against_paper())
-    text = insert_table(text, "rounds", with_rounds())
+    text = insert_table(text, "rounds", as_filed(compared[-1]))
     return {
         README: insert_table(README.read_text(), "unseen", never_seen()),
         COMPARED: insert_table(text, "comparison", against_baselines(compared)),

@@ -180,6 +180,37 @@ def test_the_summary_ranks_gpatcher():
     assert "On Cora the models had different numbers of trials or none." in tuned
 
 
+def test_the_portfolio_has_no_trials_and_is_no_baseline():
+    means = {**BASE, "deep": 0.90, "auto": 0.95}
+    runs = {}
+    for dataset in ("chameleon-filtered", "squirrel-filtered"):
+        for row, mean in means.items():
+            trials = None if row == "auto" else 9 if (row, dataset) == ("gcn", "squirrel-filtered") else 10
+            records = [record("leak_free", dataset, row, k, mean, trials=trials) for k in range(5)]
+            runs[row, dataset] = Runs(records, 0)
+    table = ResultTable("leak_free", load_experiment("leak_free"), runs, [])
+    assert table.budgets == {"chameleon-filtered": 10}
+    text = " ".join(verdict([table]))
+    assert "GPatcher is number 3 of 6 models over 2 data sets (mean rank 3.00); GPatcher (auto) is first" in text
+    assert "against the baselines only: GPatcher is first of 3 models over 2 data sets (mean rank 1.00)" in text
+    assert "the same for every model: Chameleon-filtered 10. GPatcher (auto) is not tuned. On Squirrel" in text
+
+
+def test_a_cell_may_be_on_record_for_another_experiment(tmp_path):
+    records = [record("table1", "cora", "gpatcher", k, 0.8) for k in range(3)]
+    records += [record("induced", "cora", "gpatcher", 0, 0.7), record("induced", "cora", "gcn", 0, 0.6)]
+    records += [record("table1", "cora", "gcn", k, 0.5) for k in range(3)]  # another row: not on the patches
+    records += [record("directed", "texas", "deep", 0, 0.9), record("directed", "texas", "fast", 0, 0.4)]
+    records += [record("table1", "texas", "fast", k, 0.8) for k in range(2)]
+    tables = {table.name: table for table in read_bench(write(tmp_path, records))}
+    assert set(tables) == {"table1", "induced", "directed"}
+    cells = {name: {key: len(runs.by_run) for key, runs in table.runs.items()} for name, table in tables.items()}
+    assert cells["directed"] == {("deep", "texas"): 1, ("fast", "texas"): 1, ("gpatcher", "cora"): 3}
+    assert cells["induced"] == {("gpatcher", "cora"): 1, ("gcn", "cora"): 1}
+    assert cells["table1"] == {("gpatcher", "cora"): 3, ("gcn", "cora"): 3, ("fast", "texas"): 2}
+    assert tables["directed"].cell("fast", "texas").mean == pytest.approx(0.4)  # its own
+
+
 def test_paired_comparison_by_split(everything):
     [table] = [b for b in read_bench(everything) if b.name == "table1"]
     gap, p, pairs = compare(table, "gpatcher", "mlp", "texas")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,12 +17,13 @@ from gpatcher.bench.statistics import Ranks, paired_p, rank
 from gpatcher.datasets.registry import NAMED
 from gpatcher.errors import InputError, counted
 from gpatcher.runs.records import Record, Summary, read_records, summarise
+from gpatcher.runs.settings import AUTO
 
 NOT_RUN = "not run"
 _FEW_RUNS = 5  # of a cell; with fewer, the summary says that its ranks are not final
 OURS = "gpatcher"
-# the same method with other patches and rounds, no baselines
-OWN_MODELS = (OURS, "fast", "deep")
+# the same method with other patches and rounds, and the portfolio: no baselines
+OWN_MODELS = (OURS, "fast", "deep", AUTO)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,10 +132,11 @@ class ResultTable:
 
     @cached_property
     def budgets(self) -> dict[str, int]:
-        """Tuning trials per model, for the data sets on which every model had the same number."""
+        """Tuning trials per model, for the data sets on which every model but the portfolio had the same number."""
         budgets: dict[str, int] = {}
+        tuned = [record for record in self.records if record["model"] != AUTO]
         for dataset in self.datasets:
-            trials = {record["trials"] for record in self.records if record["dataset"] == dataset}
+            trials = {record["trials"] for record in tuned if record["dataset"] == dataset}
             if len(trials) == 1 and None not in trials:
                 budgets[dataset] = trials.pop()
         return budgets
@@ -161,7 +163,8 @@ def head(dataset: str) -> str:
 def read_bench(folder: Path) -> list[ResultTable]:
     """Read the results of every experiment from the records.jsonl files in and below a folder, or from one file.
 
-    If a job has several records, the last one counts. The tables are in the order of the experiments.
+    If a job has several records, the last one counts. A cell that was not run may come from another experiment with the
+    same row. The tables are in the order of the experiments.
     """
     paths = [folder] if folder.is_file() else sorted(folder.rglob("records.jsonl"))
     latest: dict[str, Record] = {}
@@ -179,11 +182,13 @@ def read_bench(folder: Path) -> list[ResultTable]:
             grouped[record["experiment"]][record["row"], record["dataset"]].append(record)
         else:
             failures[record["experiment"]].append(record)
-    tables = []
-    for name in experiment_names():
-        if name in grouped or name in failures:
-            runs = {key: _last_settings(records) for key, records in grouped[name].items()}
-            tables.append(ResultTable(name, load_experiment(name), runs, failures[name]))
+    experiments = {name: load_experiment(name) for name in experiment_names()}
+    runs = {name: {key: _last_settings(r) for key, r in grouped.get(name, {}).items()} for name in experiments}
+    tables = [
+        ResultTable(name, experiment, _shared_cells(experiment, experiments, runs) | runs[name], failures[name])
+        for name, experiment in experiments.items()
+        if name in grouped or name in failures
+    ]
     if not tables:
         unknown = ", ".join({**grouped, **failures})
         raise InputError(
@@ -191,6 +196,22 @@ def read_bench(folder: Path) -> list[ResultTable]:
             f"{', '.join(experiment_names())}"
         )
     return tables
+
+
+def _shared_cells(
+    experiment: Experiment,
+    experiments: Mapping[str, Experiment],
+    runs: Mapping[str, Mapping[tuple[str, str], Runs]],
+) -> dict[tuple[str, str], Runs]:
+    """Return the cells of an experiment that are on record for others with the same row; with the most runs of each."""
+    shared = [
+        ((row, dataset), Runs(found.records, outdated=0))
+        for name, other in experiments.items()
+        if other.task == experiment.task
+        for (row, dataset), found in runs[name].items()
+        if dataset in experiment.datasets and row in experiment.rows and experiment.rows[row] == other.rows.get(row)
+    ]
+    return dict(sorted(shared, key=lambda item: len(item[1].records)))
 
 
 def _last_settings(records: list[Record]) -> Runs:
@@ -248,7 +269,7 @@ def _ranking(table: ResultTable) -> list[str]:
         lines.append(
             f"{table.name}: some cells are the mean of {counted(fewest, 'run')} only; more may change the ranks."
         )
-    if ranks.first in OWN_MODELS[1:] and (baselines := table.ranks(ranks.datasets, without=[ranks.first])):
+    if ranks.first in OWN_MODELS[1:] and (baselines := table.ranks(ranks.datasets, without=OWN_MODELS[1:])):
         lines.append(f"{table.name}, against the baselines only: {rank_sentence(baselines)}")
     lines += [f"{table.name}: not ranked: {reason}." for reason in ranks.left_out]
     subsets = {
@@ -286,6 +307,8 @@ def _tuning(table: ResultTable) -> str:
         )
     equal = ", ".join(f"{dataset_title(d)} {count}" for d, count in table.budgets.items())
     text = f"tuning trials on validation data, the same for every model: {equal}. " if equal else ""
+    if any(record["model"] == AUTO for record in table.records):
+        text += f"{row_title(AUTO)} is not tuned. "
     run = {dataset for _, dataset in table.runs}
     others = [dataset_title(d) for d in table.datasets if d in run and d not in table.budgets]
     if others:
