@@ -269,6 +269,32 @@ def test_ctrl_c_says_how_to_continue(run_here, monkeypatch):
     assert run_here("fit", SOURCE, code=130).stderr == "stopped: the same command with --resume continues\n"
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), "auto"),
+        (("--quality", "quick"), "auto"),
+        (("--set", "auto.budget=60"), "auto"),
+        (("--set", "train.lr=0.01"), "gpatcher"),
+        (("--preset", "paper"), "gpatcher"),
+        (("--extractor", "ppr"), "gpatcher"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
+)
+@pytest.mark.parametrize("source", [(SOURCE,), TABLES], ids=["generator", "tables"])
+@pytest.mark.usefixtures("run_of_tables")
+def test_without_settings_of_one_model_it_is_the_portfolio(run_here, monkeypatch, source, options, expected):
+    asked = []
+
+    def stop(graph, model, *_, **__):
+        asked.append(model)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gpatcher.runs.fit.fit_splits", stop)
+    run_here("fit", *source, *options, "--out", "other", code=130)
+    assert asked == [expected]
+
+
 def test_no_warnings_about_a_published_split(run_here, data_root, monkeypatch):
     monkeypatch.setenv("GPATCHER_DATA", str(data_root))
     # split 0 of Texas has a class without training nodes
@@ -317,7 +343,7 @@ def test_the_papers_preset_runs(run_here, tmp_path):
         (("fit", SOURCE, "--set", "train.epochs=0"), ["epochs", "0"]),
         (("fit", SOURCE, "--device", "nonsense"), ["nonsense"]),
         (("fit", SOURCE, "--set", "model.dropout=1.5"), ["dropout", "1.5"]),
-        (("fit", SOURCE, "--memory", "0.00001"), ["--memory", "--extractor ppr"]),
+        (("fit", SOURCE, "--model", "gpatcher", "--memory", "0.00001"), ["--memory", "--extractor ppr"]),
         (("fit", SOURCE, "--set", "train.lr=fast"), ["train.lr", "number", "'fast'"]),
         (("fit", SOURCE, "--set", "train.epoch=5"), ["train.epoch", "did you mean train.epochs"]),
         (("fit", SOURCE, "--set", "patches.sigma2=1"), ["patches.sigma2", "sigma"]),

@@ -53,6 +53,24 @@ class DirGNN(Baseline):
         "conv": ["sage", "gcn"],
         "mode": ["cat", "max"],
         "unit_rows": [False, True],
+        "train.weight_decay": [5e-4, 0.0, 5e-5, 2e-3, 5e-3],
+        "train.monitor": ["loss", "accuracy"],
+        "train.epochs": [500, 2000],
+        "train.patience": [50, 400],
+    }
+    # for Chameleon and Squirrel
+    START: ClassVar[dict[str, Any]] = {
+        "hidden": 128,
+        "dropout": 0.0,
+        "layers": 5,
+        "alpha": 1.0,
+        "conv": "gcn",
+        "mode": "max",
+        "unit_rows": True,
+        "train.weight_decay": 0.0,
+        "train.monitor": "accuracy",
+        "train.epochs": 2000,
+        "train.patience": 400,
     }
 
     def __init__(

@@ -40,8 +40,7 @@ def fit(
         _model(
             "NAME",
             "auto (a portfolio, combined), gpatcher (learned filter), fast (personalised PageRank) or deep (rounds "
-            "over neighbours). Default: auto; gpatcher for data sets and generators, and with --set, --preset or "
-            "--patches.",
+            "over neighbours). Default: auto; gpatcher with --set, --preset, --extractor or --patches.",
         ),
     ] = None,
     quality: Annotated[
@@ -143,8 +142,7 @@ def fit(
     }
     own = preset or extractor or patches or [text for text in changes or [] if not text.startswith("auto.")]
     if model is None:
-        stored = (Path(source.get("name", ".")) / "graph.json").is_file()
-        model = "gpatcher" if own or ("name" in source and not stored and not auto) else "auto"
+        model = "gpatcher" if own else "auto"
     if auto and model != "auto":
         raise InputError(f"--quality, --budget and --keep-best are for --model auto, not {model}; leave them out")
     cluster = _ray_engine(engine, ray_address, workers, patches, model)
