@@ -80,7 +80,7 @@ def against_baselines(tables: Sequence[ResultTable]) -> str:
     runs = {name: {d: table.runs[name, d] for table, d in columns if (name, d) in table.runs} for name in TITLES}
     runs = {name: by_set for name, by_set in runs.items() if by_set}
     scores = {name: {d: r.summary.mean for d, r in by_set.items() if r.summary} for name, by_set in runs.items()}
-    ranked, alone = rank(scores), rank({name: by_set for name, by_set in scores.items() if name != "fast"})
+    ranked, alone = rank(scores), rank({name: by_set for name, by_set in scores.items() if name not in OWN_MODELS[1:]})
     means = {} if ranked is None else ranked.mean
     rows = []
     for name in runs:
@@ -110,6 +110,24 @@ def as_filed(table: ResultTable) -> str:
         rows.append([title, *(cell([] if r is None else list(r.by_run.values())) for r in runs)])
     header = ["test, %", *map(head, table.datasets)]
     return f"{markdown_table(header, [['trials', *budgets], *rows])}\n\n{mixer_sentence()}"
+
+
+def mean_ranks(tables: Sequence[ResultTable]) -> str:
+    """Return the mean rank of each model on the leak-free sets and on the block models; bold near the first."""
+    columns = [(table, ranks) for table in tables if (ranks := table.ranks()) is not None]
+    order = sorted(TITLES, key=lambda name: fmean([ranks.mean.get(name, len(TITLES)) for _, ranks in columns]))
+    rows = []
+    for name in order:
+        cells = []
+        for _, ranks in columns:
+            if name not in ranks.mean:
+                cells.append("not ranked")
+                continue
+            gap, error = ranks.gap(name)
+            cells.append(f"**{ranks.mean[name]:.2f}**" if gap <= error else f"{ranks.mean[name]:.2f}")
+        rows.append([TITLES[name], *cells])
+    header = [f"{table.experiment.title} ({len(ranks.datasets)})" for table, ranks in columns]
+    return markdown_table(["mean rank", *header], rows)
 
 
 @cache
@@ -250,12 +268,20 @@ def insert_table(text: str, name: str, table: str) -> str:
 def made() -> dict[Path, str]:
     """Return the text of each file that is written from the records."""
     tables = read_bench(BENCH)
-    compared = [table for table in tables if table.name in ("directed", "leak_free")]
-    text = insert_table(COMPARED.read_text(), "results", against_paper())
-    text = insert_table(text, "rounds", as_filed(compared[-1]))
+    named = {table.name: table for table in tables}
+    directed, leak_free = named["directed"], named["leak_free"]
+    parts = {
+        "results": against_paper(),
+        "comparison": against_baselines([directed, leak_free]),
+        "ranks": mean_ranks([leak_free, named["csbm_sweep"]]),
+        "rounds": as_filed(directed),
+    }
+    compared = COMPARED.read_text()
+    for name, part in parts.items():
+        compared = insert_table(compared, name, part)
     return {
         README: insert_table(README.read_text(), "unseen", never_seen()),
-        COMPARED: insert_table(text, "comparison", against_baselines(compared)),
+        COMPARED: compared,
         AUTO: insert_table(AUTO.read_text(), "own tables", own_tables()),
         Path("docs/results.md"): markdown(tables),
         Path("results/cells.csv"): csv_text(tables),
