@@ -105,9 +105,13 @@ def as_filed(table: ResultTable) -> str:
     budgets = ["" if not t else str(t[0]) if len(t) == 1 else f"{t[0]} to {t[-1]}" for t in trials]
     rows = []
     for row in (row for row in table.rows if row not in PAPER_BASELINES):
-        runs = [table.runs.get((row, dataset)) for dataset in table.datasets]
-        title = f"**{TITLES[row]}**" if row in OWN_MODELS else TITLES[row]
-        rows.append([title, *(cell([] if r is None else list(r.by_run.values())) for r in runs)])
+        cells = []
+        for dataset in table.datasets:
+            runs = table.runs.get((row, dataset))
+            # records of settings that no longer ship are left out
+            current = runs is not None and runs.records[0]["settings"] == _shipped(row, dataset)
+            cells.append(cell(list(runs.by_run.values()) if runs is not None and current else []))
+        rows.append([f"**{TITLES[row]}**" if row in OWN_MODELS else TITLES[row], *cells])
     header = ["test, %", *map(head, table.datasets)]
     return f"{markdown_table(header, [['trials', *budgets], *rows])}\n\n{mixer_sentence()}"
 

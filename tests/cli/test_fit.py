@@ -295,10 +295,13 @@ def test_without_settings_of_one_model_it_is_the_portfolio(run_here, monkeypatch
     assert asked == [expected]
 
 
-def test_no_warnings_about_a_published_split(run_here, data_root, monkeypatch):
+@pytest.mark.parametrize(
+    "options", [("--extractor", "auto", "--set", "train.epochs=2"), ("--quality", "quick")], ids=["one model", "auto"]
+)
+def test_no_warnings_about_a_published_split(run_here, data_root, monkeypatch, options):
     monkeypatch.setenv("GPATCHER_DATA", str(data_root))
     # split 0 of Texas has a class without training nodes
-    done = run_here("fit", "texas", "--extractor", "auto", "--set", "train.epochs=2", "--no-compare", "--out", "run")
+    done = run_here("fit", "texas", *options, "--no-compare", "--out", "run")
     assert done.stderr == ""
 
 

@@ -378,6 +378,11 @@ def test_shipped_settings_are_those_that_the_log_of_trials_gives():
     assert best_settings(Path(__file__).parents[2] / "results/tuning") == shipped_settings()
 
 
+def test_settings_of_the_block_models_are_those_that_their_log_gives():
+    folder = Path(__file__).parents[2] / "results/tuning/csbm_sweep"
+    assert best_settings(folder) == read_settings(folder)
+
+
 def test_files_of_settings(tmp_path):
     with pytest.raises(InputError, match=r"x\.json does not exist.*gpatcher tune"):
         read_settings(tmp_path / "x.json")

@@ -15,7 +15,7 @@ import numpy as np
 import safetensors.numpy
 
 from gpatcher.arrays import FloatArray
-from gpatcher.errors import InputError, check_choice
+from gpatcher.errors import InputError, InputWarning, check_choice
 from gpatcher.estimator.base import labelled
 from gpatcher.estimator.persistence import SavedModel
 from gpatcher.estimator.portfolio import KINDS, Candidate
@@ -196,7 +196,9 @@ def _train(task: _Task, graph: Graph) -> _Trained:
                 classifier = classifier.fixed(task.stopped)
             if prepared is None:
                 prepared = classifier.prepare(graph)
-            classifier.fit(graph, fold, prepared=prepared)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", InputWarning)  # a fold is part of a split that was checked
+                classifier.fit(graph, fold, prepared=prepared)
             models.append(classifier.to_saved())
             stopped.append(classifier.stopped_)
             if fold.val.size:
